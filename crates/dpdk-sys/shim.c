@@ -291,6 +291,18 @@ int bs_rx_interrupt_enable(uint16_t port, uint16_t queue, int on)
 	return on ? rte_eth_dev_rx_intr_enable(port, queue) : rte_eth_dev_rx_intr_disable(port, queue);
 }
 
+int bs_rx_queue_count(uint16_t port, uint16_t queue)
+{
+	return rte_eth_rx_queue_count(port, queue);
+}
+
+int bs_rx_queue_size(uint16_t port, uint16_t queue)
+{
+	struct rte_eth_rxq_info info;
+	int rc = rte_eth_rx_queue_info_get(port, queue, &info);
+	return rc < 0 ? rc : info.nb_desc;
+}
+
 int bs_port_stop(uint16_t port)
 {
 	struct rte_eth_dev_info d;

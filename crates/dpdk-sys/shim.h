@@ -91,6 +91,10 @@ int bs_port_start(uint16_t port, uint16_t rx_queues, uint16_t tx_queues, uint16_
 int bs_rx_interrupt_fd(uint16_t port, uint16_t queue);
 /* Enables or disables the interrupt of a receive queue. */
 int bs_rx_interrupt_enable(uint16_t port, uint16_t queue, int on);
+
+int bs_rx_queue_count(uint16_t port, uint16_t queue);
+
+int bs_rx_queue_size(uint16_t port, uint16_t queue);
 int bs_port_stop(uint16_t port);
 /* Guards the queues of a started memif port, so that the peer's memory is not unmapped during a burst; packets longer than
  * max_len are refused. bs_port_stop removes the guards. */

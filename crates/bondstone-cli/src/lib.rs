@@ -47,6 +47,7 @@ mod stdout;
 mod stop;
 mod table;
 mod template;
+mod thresholds;
 mod top;
 mod trace;
 #[cfg(feature = "measure")]

@@ -10,7 +10,7 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use runtime::{Cycles, LinkSummary, Name, NfSummary, PortSummary, SandboxSummary, Summary};
+use runtime::{Cycles, LinkSummary, Name, NfSummary, Occupancy, PortSummary, SandboxSummary, Summary};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -145,7 +145,7 @@ impl Families<'_> {
 impl Collector for Snapshot {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         // every field by name, so that a new one is not forgotten
-        let Summary { file, seconds, memory, cycles_per_second, totals, balanced: _, drops, .. } = &self.0;
+        let Summary { file, seconds, memory, pool, cycles_per_second, totals, balanced: _, drops, .. } = &self.0;
         let Summary { ports, links, chains, nfs, sandboxes, workers, errors, stuck, abandoned: _, .. } = &self.0;
         let mut out = Families(encoder);
 
@@ -154,6 +154,8 @@ impl Collector for Snapshot {
         out.gauge("run_seconds", "Seconds since the start", [(NO_LABELS, *seconds)])?;
         let help = "Frequency of the time-stamp counter, in which all cycles are given";
         out.gauge("cycles_per_second", help, [(NO_LABELS, *cycles_per_second)])?;
+        out.gauge("pool_used_buffers", "Packet buffers in use", [(NO_LABELS, pool.used)])?;
+        out.gauge("pool_buffers", "Packet buffers of the pool", [(NO_LABELS, pool.capacity)])?;
         for (name, help, value) in [
             ("received_packets", "Packets received by ports", totals.received),
             ("created_packets", "Packets created by NFs", totals.created),
@@ -196,7 +198,9 @@ impl Collector for Snapshot {
                 ("worker_sent_to_links_packets", "Packets sent into links between chains", |(_, w)| w.sent_to_links),
                 ("worker_dropped_packets", "Packets dropped by the worker", |(_, w)| w.dropped),
             ],
-        )
+        )?;
+        let busy = workers.iter().filter_map(|(cpu, worker)| Some(([("cpu", cpu)], worker.busy_cycles?)));
+        out.counter("worker_busy_cycles", "Cycles with packets or timers to process", busy)
     }
 }
 
@@ -223,6 +227,7 @@ impl Families<'_> {
         let held = ports.iter().map(|port| ([("port", &port.name)], port.held));
         self.gauge("port_held_packets", "Packets left in the queue", held)?;
         self.drops("port_dropped_packets", "port", ports.iter().map(|port| (port.name.as_str(), &port.drops)))?;
+        self.queues("port", ports.iter().map(|port| (&port.name, port.queue)))?;
         let up = ports.iter().filter_map(|port| Some(([("port", &port.name)], u64::from(port.link?))));
         self.gauge("port_link_up", "1 if the link is up, for devices that report it", up)?;
         self.cycles("port", ports, |port| &port.name, &[("port_receive", |p| p.receive), ("port_send", |p| p.send)])
@@ -238,6 +243,7 @@ impl Families<'_> {
                 ("link_received_packets", "Packets received from the rings", |link| link.received),
             ],
         )?;
+        self.queues("link", links.iter().map(|link| (&link.name, link.queue)))?;
         self.drops("link_dropped_packets", "link", links.iter().map(|link| (link.name.as_str(), &link.drops)))?;
         self.cycles("link", links, |link| &link.name, &[("link_send", |l| l.send), ("link_receive", |l| l.receive)])
     }
@@ -271,6 +277,13 @@ impl Families<'_> {
         self.counter("nf_counters", "Counters of the NF itself", counted)?;
         let present = nfs.iter().flat_map(|nf| own_counters(nf, true));
         self.gauge("nf_gauges", "Present values of the NF, such as a number of sessions", present)?;
+        let tables = nfs
+            .iter()
+            .flat_map(|nf| nf.occupancy.iter().map(|(table, of)| ([("nf", nf.name.as_str()), ("table", table)], *of)));
+        let entries = tables.clone().map(|(labels, of)| (labels, of.used));
+        self.gauge("nf_table_entries", "Entries of tables that packets fill", entries)?;
+        let capacity = tables.map(|(labels, of)| (labels, of.capacity));
+        self.gauge("nf_table_capacity", "The most entries that the tables can have", capacity)?;
         self.cycles("nf", nfs, |nf| &nf.name, &[("nf", |nf| nf.cycles)])?;
         self.counters(
             "nf",
@@ -323,6 +336,19 @@ impl Families<'_> {
         )
     }
 
+    /// Writes the occupancy of the queues of ports or links, whose name is the value of `label`.
+    fn queues<'q>(
+        &mut self,
+        label: &str,
+        all: impl Iterator<Item = (&'q String, Option<Occupancy>)> + Clone,
+    ) -> fmt::Result {
+        let known = all.filter_map(|(name, queue)| Some(([(label, name)], queue?)));
+        let used = known.clone().map(|(labels, queue)| (labels, queue.used));
+        self.gauge(&format!("{label}_queue_packets"), "Packets in the receive queues", used)?;
+        let capacity = known.map(|(labels, queue)| (labels, queue.capacity));
+        self.gauge(&format!("{label}_queue_capacity"), "The most packets that the receive queues can have", capacity)
+    }
+
     /// Writes the cycles and the timed packets of each element of `all`; names begin with the first part of a family.
     fn cycles<T>(
         &mut self,
@@ -366,24 +392,26 @@ mod tests {
         let mut cycles = || json!({ "cycles": next(), "packets": next(), "batches": 0 });
         let [port, link, other] = [(); 3].map(|()| (cycles(), cycles()));
         let inner = (cycles(), cycles());
+        let queues = [(); 2].map(|()| json!({ "used": next(), "capacity": next() }));
         json!({
-            "file": "a \"file\".toml", "seconds": next(), "memory": "huge pages", "cycles_per_second": next(),
+            "file": "a \"file\".toml", "seconds": next(), "memory": "huge pages", "pool": { "used": next(), "capacity": next() }, "cycles_per_second": next(),
             "totals": { "received": next(), "created": next(), "sent": next(), "held": next(), "dropped": 0 },
             "balanced": true, "drops": { "tx_full": next() },
             "ports": [{
                 "name": "in", "device": "null", "received": next(), "received_bytes": next(), "sent": next(),
                 "sent_bytes": next(), "held": next(), "drops": { "tx_full": next() }, "missed": next(),
-                "copied": next(), "send_errors": next(), "receive": port.0, "send": port.1, "link": true,
+                "copied": next(), "send_errors": next(), "receive": port.0, "send": port.1, "link": true, "queue": queues[0],
             }],
             "links": [{
                 "name": "a.b", "sent": next(), "received": next(), "drops": { "shuffle_full": next() },
-                "send": link.0, "receive": link.1,
+                "send": link.0, "receive": link.1, "queue": queues[1],
             }],
             "chains": [{ "name": "c", "packets": next(), "cycles": next(), "throttled": next() }],
             "nfs": [{
                 "name": "fw", "kind": "firewall", "packets": next(), "created": next(), "held": next(),
                 "drops": { "denied": next() }, "restarts": next(), "memory": next(),
                 "counters": { "connections": next(), "opened": next() }, "gauges": ["connections"],
+                "occupancy": { "connections_ipv4": { "used": next(), "capacity": next() } },
                 "cycles": { "cycles": next(), "packets": next(), "batches": next() },
             }],
             "sandboxes": [{
@@ -395,7 +423,7 @@ mod tests {
             }],
             "workers": { "3": {
                 "chains": ["c"], "received": next(), "received_from_links": next(), "sent": next(),
-                "sent_to_links": next(), "dropped": next(),
+                "sent_to_links": next(), "dropped": next(), "busy_cycles": next(),
             }},
             "errors": ["one", "two"],
         })
@@ -451,6 +479,8 @@ mod tests {
             "bondstone_nf_dropped_packets_total{nf=\"fw\",reason=\"denied\"} ",
             "bondstone_nf_gauges{nf=\"fw\",name=\"connections\"} ",
             "bondstone_nf_counters_total{nf=\"fw\",name=\"opened\"} ",
+            "bondstone_nf_table_capacity{nf=\"fw\",table=\"connections_ipv4\"} ",
+            "bondstone_worker_busy_cycles_total{cpu=\"3\"} ",
             "bondstone_worker_received_packets_total{cpu=\"3\"} ",
             "bondstone_link_dropped_packets_total{link=\"a.b\",reason=\"shuffle_full\"} ",
         ] {

@@ -536,6 +536,11 @@ pub(crate) fn text(s: &Summary) -> String {
         count(t.dropped),
         if s.balanced { "" } else { "   (MISMATCH)" }
     );
+    let busy = s.workers.keys().filter_map(|&cpu| Some((cpu, s.busy_share(cpu, None)?)));
+    let busy: Vec<_> = busy.map(|(cpu, share)| format!("CPU {cpu} busy {:.0} %", 100.0 * share)).collect();
+    if !busy.is_empty() {
+        out += &format!("  {}\n", busy.join(", "));
+    }
     for (reason, n) in &s.drops {
         out += &format!("    {reason} {}\n", count(*n));
     }

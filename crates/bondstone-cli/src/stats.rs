@@ -4,6 +4,7 @@ use crate::exit::Exit;
 use crate::instance::Instance;
 use crate::run;
 use crate::stdout::stdout;
+use crate::table::count;
 use control::Request;
 use runtime::Summary;
 use std::io::Write;
@@ -39,7 +40,8 @@ impl Stats {
             let in_transit = (t.received + t.created).saturating_sub(t.sent + t.held + t.dropped);
             // conclusive only at the end
             summary.balanced = true;
-            writeln!(out, "{}    in transit {in_transit}", run::text(&summary))?;
+            let (used, all) = (count(summary.pool.used), count(summary.pool.capacity));
+            writeln!(out, "{}    in transit {in_transit}; {used} of {all} packet buffers in use", run::text(&summary))?;
         }
         Ok(Exit::Success)
     }

@@ -59,6 +59,12 @@ impl Driver {
         self == Driver::VirtioUser
     }
 
+    /// Returns true if the driver may be called for the number of used descriptors of a receive queue. That of vhost
+    /// does not guard the call against a peer that disconnects.
+    pub(crate) fn counts_rx_descriptors(self) -> bool {
+        self != Driver::Vhost
+    }
+
     /// Returns true if packets that count as receive errors were received completely and dropped.
     pub fn drops_rx_errors(self) -> bool {
         matches!(self, Driver::Virtio | Driver::VirtioUser)

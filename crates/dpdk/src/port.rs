@@ -256,6 +256,15 @@ impl Port {
                     rx_interrupt: rx_interrupts
                         .then(|| unsafe { sys::bs_rx_interrupt_fd(device.id, queue) })
                         .filter(|fd| *fd >= 0),
+                    // SAFETY: the port is started. Errors: the driver does not tell the size, or not the number.
+                    descriptors: info
+                        .driver
+                        .counts_rx_descriptors()
+                        .then(|| unsafe {
+                            (sys::bs_rx_queue_count(device.id, queue), sys::bs_rx_queue_size(device.id, queue))
+                        })
+                        .filter(|(count, size)| *count >= 0 && *size > 0)
+                        .map(|(_, size)| size as u32),
                     too_long: 0,
                     unusable: 0,
                     bytes: 0,
@@ -308,6 +317,8 @@ pub struct RxQueue {
     trusted: bool,
     /// File descriptor of the rx interrupt, owned by the driver.
     rx_interrupt: Option<i32>,
+    /// Number of descriptors, if the driver tells it and how many are used.
+    descriptors: Option<u32>,
     too_long: u64,
     unusable: u64,
     bytes: u64,
@@ -432,6 +443,15 @@ impl RxQueue {
             // SAFETY: the port is started, and this is the only poller. Errors: drivers with rx interrupts return none.
             unsafe { sys::bs_rx_interrupt_enable(self.device.id, self.queue, on.into()) };
         }
+    }
+
+    /// Returns the number of descriptors with a packet that was not received yet, and of all descriptors; `None` if the
+    /// driver does not tell them. A driver may read many descriptors for it: not for every batch.
+    pub fn used_descriptors(&self) -> Option<(u32, u32)> {
+        let all = self.descriptors?;
+        // SAFETY: the port is started, and this is the only handle to the queue.
+        let used = unsafe { sys::bs_rx_queue_count(self.device.id, self.queue) };
+        Some((used.clamp(0, all as i32) as u32, all))
     }
 
     /// Returns the number of segmented packets that were dropped because they exceed a buffer.

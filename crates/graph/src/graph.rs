@@ -63,7 +63,13 @@ impl PreparedNode {
 }
 
 fn published(node: &dyn Node) -> Published {
-    Published { counters: node.counters(), gauges: node.gauges(), table: node.stats_table(), fused: vec![] }
+    Published {
+        counters: node.counters(),
+        gauges: node.gauges(),
+        bounded_tables: node.bounded_tables(),
+        table: node.stats_table(),
+        fused: vec![],
+    }
 }
 
 /// The nodes of one worker and the edges between them.

@@ -99,5 +99,5 @@ pub use registry::{Factory, NfKind, Registry};
 pub use segment::{InA, InB, Segment, SegmentBuilder, Whole};
 pub use setting_files::{FileVersion, SettingFile, SettingFiles};
 pub use state::{Bounded, PerCore, Strict};
-pub use stats::{CommonDrop, Counter, NodeStats, Row, StatsTable};
+pub use stats::{BoundedTable, CommonDrop, Counter, NodeStats, Row, StatsTable};
 pub use timers::{FiredTimer, TimerId, Timers, TimersFull};

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::headers::{Raw, View};
-use crate::stats::{Counter, StatsTable};
+use crate::stats::{BoundedTable, Counter, StatsTable};
 use packet::Batch;
 use std::any::Any;
 use std::sync::Arc;
@@ -34,6 +34,11 @@ pub trait Node: Any + Send {
     /// Returns the names of those counters that are present values (gauges), such as the number of sessions. When the
     /// process of an NF ends, they are not added to those of the next one.
     fn gauges(&self) -> Vec<&'static str> {
+        vec![]
+    }
+
+    /// Returns the tables that packets fill, so that users see how full they are. Those of all copies are added up.
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
         vec![]
     }
 
@@ -211,6 +216,10 @@ impl<A: Node, B: Node> Node for Either<A, B> {
 
     fn gauges(&self) -> Vec<&'static str> {
         delegate!(self, node => node.gauges())
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        delegate!(self, node => node.bounded_tables())
     }
 
     #[inline]

@@ -1,8 +1,10 @@
 //! Statistics of one node on one worker.
 
+mod bounded_table;
 mod counter;
 mod table;
 
+pub use bounded_table::BoundedTable;
 pub use counter::Counter;
 pub use table::{Row, StatsTable};
 
@@ -52,6 +54,7 @@ pub(crate) struct Published {
     pub(crate) counters: Vec<(String, Arc<Counter>)>,
     /// Names of those counters that are gauges.
     pub(crate) gauges: Vec<&'static str>,
+    pub(crate) bounded_tables: Vec<BoundedTable>,
     pub(crate) table: Option<Arc<StatsTable>>,
     pub(crate) fused: Vec<String>,
 }
@@ -79,12 +82,12 @@ impl NodeStats {
         *current = Published { fused, ..published };
     }
 
-    /// Removes the gauges and the table: the node no longer exists.
+    /// Removes the gauges and the tables: the node no longer exists.
     pub fn retire(&self) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let Published { counters, gauges, table, .. } = &mut *published;
+        let Published { counters, gauges, bounded_tables, table, .. } = &mut *published;
         counters.retain(|(name, _)| !gauges.contains(&name.as_str()));
-        (*gauges, *table) = (vec![], None);
+        (*gauges, *bounded_tables, *table) = (vec![], vec![], None);
     }
 
     /// Sets the names of the nodes whose cycles are counted here.
@@ -111,6 +114,11 @@ impl NodeStats {
     /// Returns the names of those counters that are present values.
     pub fn gauges(&self) -> Vec<&'static str> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).gauges.clone()
+    }
+
+    /// Returns the bounded tables that the node publishes.
+    pub fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).bounded_tables.clone()
     }
 
     /// Returns the table that the node publishes, if it has one.

@@ -217,6 +217,18 @@ impl Harness {
         counter.unwrap_or_else(|| panic!("{} has no counter {name:?}: it has {all:?}", self.kind)).1
     }
 
+    /// Returns the entries and the capacity of a bounded table of the NF.
+    ///
+    /// # Panics
+    /// If the NF has no such table.
+    #[track_caller]
+    pub fn occupancy(&self, table: &str) -> (u64, u64) {
+        let all = self.stats().bounded_tables();
+        let found = all.iter().find(|known| known.name == table);
+        let found = found.unwrap_or_else(|| panic!("{} has no table {table:?}: it has {all:?}", self.kind));
+        (found.entries.get(), found.capacity)
+    }
+
     /// Returns the number of packets that the NF holds.
     pub fn held(&self) -> u64 {
         self.stats().held.get()

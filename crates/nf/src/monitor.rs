@@ -6,7 +6,7 @@ mod top_flows;
 use crate::bits::for_each_bit;
 use diagnostics::Diagnostic;
 use flow_counts::{CounterId, FlowCounter};
-use graph::{BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, StatsTable};
+use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, StatsTable};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,6 +82,7 @@ impl Nf for Monitor {
             top_flows: TopFlows::new(top as usize),
             buckets_visited: 0,
             stats_table: Arc::new(StatsTable::new(&COLUMNS, top as usize)),
+            bounded_tables: ["flows_ipv4", "flows_ipv6"].map(|name| BoundedTable::new(name, flows.into())),
             counters: Counters::default(),
         })
     }
@@ -99,6 +100,8 @@ struct MonitorNode {
     buckets_visited: usize,
     stats_table: Arc<StatsTable>,
     counters: Counters<CounterId>,
+    /// The flows of IPv4 and of IPv6.
+    bounded_tables: [BoundedTable; 2],
 }
 
 /// First headers of a TCP or UDP packet over IPv4.
@@ -164,7 +167,9 @@ impl MonitorNode {
             self.buckets_visited = 0;
             self.stats_table.publish(self.top_flows.take());
         }
-        self.counters[CounterId::Flows].set((self.v4.table.len() + self.v6.table.len()) as u64);
+        let lens = [self.v4.table.len() as u64, self.v6.table.len() as u64];
+        self.counters[CounterId::Flows].set(lens.iter().sum());
+        self.bounded_tables.iter().zip(lens).for_each(|(table, len)| table.entries.set(len));
         let new = self.v4.table.counters().inserted + self.v6.table.counters().inserted;
         self.counters[CounterId::New].set(new);
     }
@@ -177,6 +182,10 @@ impl Node for MonitorNode {
 
     fn gauges(&self) -> Vec<&'static str> {
         vec![CounterId::Flows.name()]
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.bounded_tables.to_vec()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {

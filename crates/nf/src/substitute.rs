@@ -4,7 +4,7 @@ mod pattern;
 mod rules;
 
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Context, Counter, Nf, Node, Spread};
+use graph::{BoundedTable, BuildContext, Context, Counter, Nf, Node, Spread};
 use packet::Batch;
 use pattern::Pattern;
 use rules::Rules;
@@ -121,6 +121,10 @@ impl Node for SubstituteNode {
 
     fn gauges(&self) -> Vec<&'static str> {
         self.node.gauges()
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.node.bounded_tables()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {

@@ -21,6 +21,7 @@ use crate::error::{Error, thread_error};
 use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::{self, Watched, WatchedWorker};
+use crate::occupancy::Occupancy;
 use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
 use crate::ports::{self, CaptureWriter, ExistingTaps, PortDrop, PortMonitor, PortQueues, Wires};
 use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
@@ -130,6 +131,7 @@ struct WorkerHandle {
     drained: Arc<AtomicBool>,
     progress: Arc<DrainProgress>,
     gaps: Arc<PollGaps>,
+    busy: Arc<graph::Counter>,
     thread: Option<JoinHandle<Worker>>,
 }
 
@@ -353,7 +355,7 @@ impl Engine {
         if let Some((schedule, inputs)) = schedule {
             worker.set_schedule(schedule, inputs);
         }
-        let (drained, gaps) = (worker.drained(), worker.poll_gaps());
+        let (drained, gaps, busy) = (worker.drained(), worker.poll_gaps(), worker.busy_cycles());
         let progress = worker.drain_progress();
         let mut hops = watched_hops(cpu, &plan, |node| plan.nfs[usize::from(node)], &self.accounts);
         // memory that a segment allocates is attributed to its first NF
@@ -421,6 +423,7 @@ impl Engine {
             drained,
             progress,
             gaps,
+            busy,
             thread: Some(thread),
         });
         Ok(())
@@ -530,6 +533,7 @@ impl Engine {
             file: self.file.file.display().to_string(),
             seconds: self.started.elapsed().as_secs_f64(),
             memory: self.eal.memory().name().into(),
+            pool: Occupancy { used: self.pool.in_use() as u64, capacity: self.pool.size() as u64 },
             ports: ports.collect(),
             links: links.collect(),
             nfs: nfs.collect(),
@@ -539,6 +543,7 @@ impl Engine {
         for worker in &self.workers {
             let of_worker = s.workers.entry(worker.cpu).or_default();
             of_worker.chains = worker.chains.iter().map(|&chain| self.file.chains[chain].name.clone()).collect();
+            of_worker.busy_cycles = Some(worker.busy.get());
             let drops = worker.nodes.iter().flat_map(|(_, stats)| stats.drops.iter());
             of_worker.dropped += drops.map(graph::Counter::get).sum::<u64>();
             worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));
@@ -562,6 +567,10 @@ impl Engine {
                     End::Link(link) => s.links[link].add_received(stats),
                 }
             }
+        }
+        for link in &mut s.links {
+            // up to date even if the receiving worker is not
+            link.queue.iter_mut().for_each(|queue| queue.used = link.sent.saturating_sub(link.received));
         }
         s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.accounts.peak(nf));
         for (port, capture) in &self.captures {

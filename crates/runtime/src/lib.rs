@@ -13,6 +13,7 @@ mod engine;
 mod error;
 mod faults;
 mod observe;
+mod occupancy;
 pub mod pci;
 mod ports;
 mod summary;
@@ -26,6 +27,7 @@ pub use cpu::{
 pub use engine::{Engine, MAX_POOL_PACKETS, Options, Reloaded};
 pub use error::Error;
 pub use observe::{Capture, CaptureCounts, CaptureSpec, Captured, Direction, Step, StepKind, Trace, TracedPacket};
+pub use occupancy::Occupancy;
 pub use pci::sriov::VirtualFunctions;
 pub use ports::{
     ExternalPorts, LinkStats, Nic, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort, Wires, missing_device,

@@ -1,8 +1,9 @@
 //! The summary of a run: packet counts that balance.
 
+use crate::occupancy::Occupancy;
 use crate::ports::io::{LinkStats, PortDrop};
 use crate::worker::schedule::ChainUsage;
-use graph::{Named, NodeStats, StatsTable};
+use graph::{BoundedTable, Named, NodeStats, StatsTable};
 use packet::clock;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -20,6 +21,9 @@ pub struct Summary {
     pub seconds: f64,
     /// Memory of the packet pool: `huge pages` or `ordinary pages`.
     pub memory: Name,
+    /// Buffers of the packet pool in use: in queues, batches and NFs.
+    #[serde(default)]
+    pub pool: Occupancy,
     /// Frequency of the time-stamp counter, in which all cycles are given.
     pub cycles_per_second: u64,
     /// Sums over all ports, NFs and sandboxes.
@@ -69,6 +73,10 @@ pub struct WorkerSummary {
     pub sent_to_links: u64,
     /// Packets dropped, by its NFs and at its ports and links.
     pub dropped: u64,
+    /// Cycles in which it had packets or timers to process: all but those of empty polls and sleeps. Their
+    /// share of an interval is [`Summary::busy_share`]. Absent if a sandbox on the CPU does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_cycles: Option<u64>,
 }
 
 impl WorkerSummary {
@@ -166,6 +174,10 @@ pub struct PortSummary {
     pub send: Cycles,
     /// Link state, if the device reports it.
     pub link: Option<bool>,
+    /// Packets in the receive queues, and in those from the CPUs that poll the port to others, at most a millisecond
+    /// ago. Absent if the device does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Occupancy>,
 }
 
 /// One chain, on workers that schedule their chains.
@@ -210,6 +222,9 @@ pub struct LinkSummary {
     pub send: Cycles,
     /// Cycles spent receiving.
     pub receive: Cycles,
+    /// Packets in the rings; absent if the link stays on its CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Occupancy>,
 }
 
 impl LinkSummary {
@@ -222,6 +237,7 @@ impl LinkSummary {
     pub(crate) fn add_received(&mut self, stats: &LinkStats) {
         self.received += stats.packets.get();
         self.receive.add(&stats.timed_cycles, &stats.timed_packets);
+        add_queue(&mut self.queue, stats);
     }
 }
 
@@ -306,6 +322,9 @@ pub struct NfSummary {
     /// Names of those counters that are present values, such as a number of sessions.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub gauges: BTreeSet<String>,
+    /// Entries of the tables that packets fill, by table.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub occupancy: BTreeMap<Name, Occupancy>,
     /// True if the NF is in a sandbox whose counts cannot be true; they are then not part of the totals.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub implausible: bool,
@@ -367,6 +386,7 @@ impl PortSummary {
         self.receive.merge(other.receive);
         self.send.merge(other.send);
         self.link = other.link;
+        self.queue = other.queue;
     }
 
     /// Counts packets as dropped that were accepted for sending and then lost, with this number of bytes.
@@ -393,6 +413,7 @@ impl PortSummary {
         self.received_bytes += stats.bytes.get();
         self.receive.add(&stats.timed_cycles, &stats.timed_packets);
         add_drops(&mut self.drops, PortDrop::NAMES, &stats.drops);
+        add_queue(&mut self.queue, stats);
     }
 
     pub(crate) fn add_sent(&mut self, stats: &LinkStats) {
@@ -416,6 +437,10 @@ impl NfSummary {
         }
         self.restarts += stats.restarts.get();
         self.fused.extend(stats.fused());
+        for BoundedTable { name, entries, capacity } in stats.bounded_tables() {
+            let occupancy = Occupancy { used: entries.get(), capacity };
+            self.occupancy.entry(Cow::Borrowed(name)).or_default().add(occupancy);
+        }
         self.gauges.extend(stats.gauges().iter().map(|name| (*name).to_owned()));
         for (name, count) in stats.counters() {
             *self.counters.entry(name).or_default() += count.get();
@@ -442,6 +467,9 @@ impl NfSummary {
             let all = self.counters.entry(name.clone()).or_default();
             *all = all.saturating_add(*n);
         }
+        for (name, occupancy) in &other.occupancy {
+            self.occupancy.entry(name.clone()).or_default().add(*occupancy);
+        }
         self.gauges.extend(other.gauges.iter().cloned());
         self.fused.extend(other.fused.iter().cloned());
     }
@@ -452,7 +480,7 @@ impl NfSummary {
         for (_, count) in self.counters.iter_mut().filter(|(name, _)| self.gauges.contains(*name)) {
             *count = 0;
         }
-        NfSummary { held: 0, table: None, ..self }
+        NfSummary { held: 0, table: None, occupancy: BTreeMap::new(), ..self }
     }
 }
 
@@ -464,7 +492,23 @@ fn add_drops(to: &mut BTreeMap<Name, u64>, reasons: &[&'static str], counts: &[g
     }
 }
 
+fn add_queue(to: &mut Option<Occupancy>, stats: &LinkStats) {
+    if let Some(queue) = stats.queue() {
+        to.get_or_insert_default().add(queue);
+    }
+}
+
 impl Summary {
+    /// Returns the share of time since `before`, of the same run, or since its start, in which the worker on a CPU had
+    /// work; `None` if that is not counted.
+    #[must_use]
+    pub fn busy_share(&self, cpu: usize, before: Option<&Summary>) -> Option<f64> {
+        let busy = |summary: &Summary| summary.workers.get(&cpu)?.busy_cycles;
+        let cycles = busy(self)?.saturating_sub(before.and_then(busy).unwrap_or(0));
+        let seconds = self.seconds - before.map_or(0.0, |before| before.seconds);
+        Some((cycles as f64 / (seconds * self.cycles_per_second as f64).max(1.0)).min(1.0))
+    }
+
     /// Adds packets that were left in the queue of a port.
     pub(crate) fn add_held(&mut self, port: usize, n: u64) {
         self.ports[port].held += n;
@@ -499,5 +543,26 @@ impl Summary {
             dropped: self.drops.values().sum(),
         };
         self.balanced = self.totals.balanced();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busy_share_is_that_of_the_interval() {
+        let at = |seconds, busy_cycles| Summary {
+            seconds,
+            cycles_per_second: 1000,
+            workers: [(1, WorkerSummary { busy_cycles, ..WorkerSummary::default() })].into(),
+            ..Summary::default()
+        };
+        let (first, second) = (at(2.0, Some(500)), at(4.0, Some(2000)));
+        assert_eq!((first.busy_share(1, None), second.busy_share(1, Some(&first))), (Some(0.25), Some(0.75)));
+        // a sandbox that was restarted counts from 0, and clocks differ a little
+        assert_eq!(at(6.0, Some(0)).busy_share(1, Some(&second)), Some(0.0));
+        assert_eq!(at(6.0, Some(9000)).busy_share(1, Some(&second)), Some(1.0));
+        assert_eq!((at(6.0, None).busy_share(1, Some(&second)), second.busy_share(2, None)), (None, None));
     }
 }

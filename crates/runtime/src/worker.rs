@@ -1,5 +1,6 @@
 //! The packet loop of one core.
 
+mod busy;
 mod capture_clock;
 pub(crate) mod command;
 pub(crate) mod exchange;
@@ -13,10 +14,11 @@ use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::WatchedWorker;
 use crate::observe::{Tap, TapSet, WorkerNames};
 use crate::ports::io::{LinkStats, NextFrame, PortDrop, Receive, RxPort, Transmit};
+use busy::BusyMeter;
 use capture_clock::CaptureClock;
 use command::Command;
 use exchange::{Exchange, NewOutput};
-use graph::{Graph, Named as _, Sink, Target, panics};
+use graph::{Counter, Graph, Named as _, Sink, Target, panics};
 pub use output::Output;
 use packet::{Batch, clock};
 use rebuild::RebuildClient;
@@ -150,6 +152,7 @@ pub struct Worker {
     idle_polls: u32,
     idle: IdlePolicy,
     poll_gaps: Arc<PollGaps>,
+    busy: BusyMeter,
     /// Read after gaps and sleeps.
     off_cpu: OffCpuMeter,
     /// Set when no more packets can arrive except from other cores and rings in the process.
@@ -263,6 +266,7 @@ impl Worker {
             idle_polls: IDLE_POLLS,
             idle: IdlePolicy::default(),
             poll_gaps: Arc::default(),
+            busy: BusyMeter::default(),
             off_cpu: OffCpuMeter::start(),
             drained: Arc::default(),
             rebuild: None,
@@ -570,6 +574,11 @@ impl Worker {
         self.poll_gaps.clone()
     }
 
+    /// Returns the counter of the cycles in which the worker had work: packets, or timers.
+    pub(crate) fn busy_cycles(&self) -> Arc<Counter> {
+        self.busy.cycles().clone()
+    }
+
     /// Reads the clock, records poll gaps, and runs timers once a millisecond.
     fn check_clock(&mut self) {
         let now = clock::cycles();
@@ -583,6 +592,7 @@ impl Worker {
                 self.record_off_cpu(now, gap);
             }
         }
+        self.busy.add_interval(gap);
         // read often enough to tell a gap from the batches between two reads
         if gap > self.cycles_per_ms / 40 {
             self.clock_stride = (self.clock_stride / 2).max(1);
@@ -606,6 +616,7 @@ impl Worker {
         if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
             self.last_timer = now;
             self.outputs.backpressure = false;
+            self.inputs.iter_mut().for_each(Input::update_queue);
             self.outputs.ports.iter_mut().flatten().for_each(|output| output.tx.maintain());
             if !matches!(self.order, ServiceOrder::Timestamps(_)) {
                 self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
@@ -616,6 +627,7 @@ impl Worker {
             }
             // the time spent in timers is no gap
             self.last_clock = clock::cycles();
+            self.busy.add_timers(self.last_clock.saturating_sub(now));
         }
     }
 
@@ -642,8 +654,10 @@ impl Worker {
             }
             if received != 0 || !self.inputs.iter().all(|i| i.rx.idle()) {
                 idle = 0;
+                self.busy.count_work();
                 continue;
             }
+            self.busy.count_empty_poll();
             if self.inputs.iter().all(|i| i.rx.finished()) {
                 break;
             }
@@ -666,6 +680,7 @@ impl Worker {
                 }
                 let from = clock::cycles();
                 self.record_off_cpu(from, from.saturating_sub(self.last_clock));
+                self.busy.add_interval(from.saturating_sub(self.last_clock));
                 let limit =
                     if self.wait_for_interrupts() { INTERRUPT_TIMEOUT } else { Duration::ZERO } + IDLE_SLEEP_MAX;
                 // a sleep of the worker's own is no gap and not off-CPU time, unless it exceeds the limit
@@ -786,6 +801,14 @@ impl Input {
     fn enable_rx_interrupt(&mut self, on: bool) {
         if let RxPort::Device(queue) = &mut self.rx {
             queue.enable_rx_interrupt(on);
+        }
+    }
+
+    /// Updates the number of packets that wait in the queue.
+    fn update_queue(&mut self) {
+        if let Some(queue) = self.rx.queue() {
+            self.stats.queued.set(queue.used);
+            self.stats.queue_size.set(queue.capacity);
         }
     }
 

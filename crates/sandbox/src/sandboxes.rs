@@ -397,7 +397,10 @@ impl Sandboxes {
             done.nfs.extend(nfs.into_values());
             done.errors.extend(state.errors.iter().chain(now.flat_map(|now| &now.errors)).cloned());
             for &cpu in &summary.cpus {
-                done.workers.entry(cpu).or_default().chains.push(format!("sandbox {}", sandbox.name));
+                let worker = done.workers.entry(cpu).or_default();
+                worker.chains.push(format!("sandbox {}", sandbox.name));
+                let inner = state.report.as_ref().and_then(|report| report.workers.get(&cpu)?.busy_cycles);
+                inner.iter().for_each(|cycles| *worker.busy_cycles.get_or_insert(0) += cycles);
             }
             done.sandboxes.push(summary);
         }

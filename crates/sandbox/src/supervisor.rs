@@ -6,7 +6,7 @@ use crate::line_limit::LineLimit;
 use crate::starvation::CpuTimes;
 use logger::eprintln;
 use nix::sys::signal::Signal;
-use runtime::{Name, NfSummary, PortSummary, Summary};
+use runtime::{Name, NfSummary, Occupancy, PortSummary, Summary};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -237,6 +237,13 @@ impl SupervisedProcess {
             numbers.into_iter().chain(of_cycles).for_each(|n| *n = (*n).min(MAX_COUNT));
             nf.drops = sanitised_counts(&nf.drops, |name| name.into());
             nf.counters = sanitised_counts(&nf.counters, |name| name);
+            let names = nf
+                .occupancy
+                .iter()
+                .map(|(name, of)| (printable(name).chars().take(MAX_NAME).collect::<String>().into(), *of));
+            nf.occupancy = names.collect();
+            truncate(&mut nf.occupancy);
+            nf.occupancy.values_mut().for_each(sanitise_occupancy);
             if let Some(table) = &mut nf.table {
                 table.rows.iter_mut().flatten().for_each(|cell| *cell = printable(cell));
                 table.columns.iter_mut().for_each(|title| *title = printable(title).into());
@@ -247,12 +254,14 @@ impl SupervisedProcess {
         for port in &mut report.ports {
             port.drops = sanitised_counts(&port.drops, |name| name.into());
             let numbers = [&mut port.received, &mut port.received_bytes, &mut port.sent, &mut port.sent_bytes];
+            port.queue.iter_mut().for_each(sanitise_occupancy);
             let more = [&mut port.held, &mut port.missed, &mut port.copied, &mut port.send_errors];
             numbers.into_iter().chain(more).for_each(|n| *n = (*n).min(MAX_COUNT));
             let of_cycles =
                 [&mut port.receive, &mut port.send].map(|of| [&mut of.cycles, &mut of.packets, &mut of.batches]);
             of_cycles.into_iter().flatten().for_each(|n| *n = (*n).min(MAX_COUNT));
         }
+        report.workers.values_mut().flat_map(|w| &mut w.busy_cycles).for_each(|n| *n = (*n).min(MAX_COUNT));
         report.errors.truncate(MAX_ERRORS);
         report.errors.iter_mut().for_each(|error| *error = format!("sandbox {:?}: {}", self.sandbox, printable(error)));
         report
@@ -528,6 +537,10 @@ impl Slot {
 }
 
 /// Returns counts with bounded values and printable names.
+fn sanitise_occupancy(of: &mut Occupancy) {
+    *of = Occupancy { used: of.used.min(MAX_COUNT), capacity: of.capacity.min(MAX_COUNT) };
+}
+
 fn sanitised_counts<K: AsRef<str> + Ord + Clone>(
     counts: &BTreeMap<K, u64>,
     name: impl Fn(String) -> K,

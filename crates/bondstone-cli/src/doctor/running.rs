@@ -3,7 +3,8 @@
 use crate::exit::Exit;
 use crate::instance::Instance;
 use crate::stdout::stdout;
-use crate::table::rate;
+use crate::table::{count, rate};
+use crate::thresholds::{is_pool_empty, is_saturated, is_table_full};
 use control::Request;
 use runtime::{Name, Summary};
 use serde::Serialize;
@@ -156,6 +157,7 @@ fn findings(before: &Summary, now: &Summary) -> Vec<Finding> {
             all.push(Finding::new(&at, "panicked and was rebuilt"));
         }
     }
+    all.extend(resources(before, now));
     for sandbox in &now.sandboxes {
         let at = format!("sandbox {}", sandbox.name);
         let old = before.sandboxes.iter().find(|old| old.name == sandbox.name);
@@ -167,6 +169,44 @@ fn findings(before: &Summary, now: &Summary) -> Vec<Finding> {
         if sandbox.implausible {
             all.push(Finding::new(&at, "the counts that it reported cannot be true"));
         }
+    }
+    all
+}
+
+/// Returns the resources that are about to be used up: entries of tables, time of CPUs, packet buffers.
+fn resources(before: &Summary, now: &Summary) -> Vec<Finding> {
+    let finding = |at: String, problem: String, meaning: &str, remedy: Option<String>| Finding {
+        meaning: Some(meaning.to_owned()),
+        remedy,
+        ..Finding::new(at, problem)
+    };
+    let mut all = vec![];
+    for nf in &now.nfs {
+        for (table, of) in nf.occupancy.iter().filter(|(_, of)| is_table_full(**of)) {
+            let percent = 100.0 * of.share();
+            let problem = format!("table {table} is {percent:.0} % full: {} of {}", count(of.used), count(of.capacity));
+            let meaning = "a full table refuses new entries, or evicts others";
+            let reason = if table == "neighbours" { "neighbour_table_full" } else { "table_full" };
+            all.push(finding(format!("nf {}", nf.name), problem, meaning, remedy(reason)));
+        }
+    }
+    for (&cpu, worker) in &now.workers {
+        if now.busy_share(cpu, Some(before)).is_some_and(is_saturated) {
+            let meaning = "the worker has no time left: more packets wait in queues, and are missed or dropped when these \
+                           are full; ports `null` and `pcap` always have packets";
+            let remedy = "put the chain on more cores, or move a chain to another CPU; bondstone top --sort share has \
+                          the NFs with the most cycles";
+            let at = format!("CPU {cpu} ({})", worker.chains.join(", "));
+            all.push(finding(at, "busy 100 % of the time".to_owned(), meaning, Some(remedy.to_owned())));
+        }
+    }
+    if is_pool_empty(now.pool) {
+        let free = now.pool.capacity.saturating_sub(now.pool.used);
+        let problem = format!("{} of {} buffers are free", count(free), count(now.pool.capacity));
+        let meaning = "packets wait in queues and NFs; without a free buffer ports receive nothing";
+        let remedy =
+            "lower `descriptors` of ports, or what NFs hold: queues of bondstone top, `held` of bondstone stats";
+        all.push(finding("packet pool".to_owned(), problem, meaning, Some(remedy.to_owned())));
     }
     all
 }
@@ -202,7 +242,7 @@ fn meaning(kind: &str, reason: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::{NfSummary, PortSummary, SandboxSummary};
+    use runtime::{NfSummary, Occupancy, PortSummary, SandboxSummary, WorkerSummary};
 
     fn summary(seconds: f64, n: u64) -> Summary {
         let drops = |reason: &'static str| BTreeMap::from([(Name::from(reason), n)]);
@@ -270,6 +310,34 @@ mod tests {
         let all = findings(&summary(10.0, 100), &now);
         let at: Vec<_> = all.iter().map(|finding| finding.at.as_str()).collect();
         assert_eq!(at, ["run", "port lan", "nf router", "sandbox s", "sandbox s"]);
+    }
+
+    #[test]
+    fn resources_that_are_almost_used_up_are_found() {
+        let with = |seconds, (entries, buffers, busy_cycles)| {
+            let mut summary = summary(seconds, 100);
+            summary.cycles_per_second = 1000;
+            let occupancy = |used| Occupancy { used, capacity: 1000 };
+            summary.nfs[1].occupancy = [("sessions".into(), occupancy(entries))].into();
+            summary.nfs[0].occupancy = [("neighbours".into(), occupancy(entries))].into();
+            summary.pool = occupancy(buffers);
+            let worker = WorkerSummary { chains: vec!["up".into()], busy_cycles, ..WorkerSummary::default() };
+            summary.workers = [(3, worker)].into();
+            summary
+        };
+        assert_eq!(findings(&with(10.0, (0, 0, Some(10_000))), &with(11.0, (900, 900, Some(10_900)))), []);
+        assert_eq!(findings(&with(10.0, (0, 0, None)), &with(11.0, (0, 0, None))), []);
+        let all = findings(&with(10.0, (0, 0, Some(0))), &with(11.0, (901, 901, Some(1000))));
+        let found: Vec<_> = all.iter().map(|f| (f.at.as_str(), f.problem.as_str())).collect();
+        let expected = [
+            ("nf router", "table neighbours is 90 % full: 901 of 1,000"),
+            ("nf nat", "table sessions is 90 % full: 901 of 1,000"),
+            ("CPU 3 (up)", "busy 100 % of the time"),
+            ("packet pool", "99 of 1,000 buffers are free"),
+        ];
+        assert_eq!(found, expected);
+        assert!(all.iter().all(|f| f.meaning.is_some() && f.remedy.is_some()), "{all:?}");
+        assert_eq!(all[0].remedy.as_deref(), Some("increase `neighbours_max`"));
     }
 
     #[test]

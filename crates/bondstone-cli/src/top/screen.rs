@@ -1,207 +1,300 @@
 //! The screen of `bondstone top`: rates as lines of text.
 
-use super::rates::{NfRates, Rates};
-use crate::table::{Table, rate};
-use clap::ValueEnum;
+use super::rates::{CpuRates, NfRates, PortRates, Rates};
+use super::view::{Sort, View};
+use crate::table::{Table, count, rate};
+use crate::thresholds::{is_pool_empty, is_saturated, is_table_full};
 use text_table::{NONE, printable};
 
-/// Order of the NFs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Sort {
-    /// As in the chain file.
-    #[default]
-    Name,
-    /// By packets.
-    Packets,
-    /// By cycles per packet.
-    Cycles,
-    /// By share of all cycles.
-    Share,
-    /// By dropped packets.
-    Dropped,
-}
-
-impl Sort {
-    /// Returns the order after this one, and after the last the first.
-    pub(crate) fn next(self) -> Sort {
-        let all = Sort::value_variants();
-        let at = all.iter().position(|sort| *sort == self).unwrap_or(0);
-        all[(at + 1) % all.len()]
-    }
-
-    /// Returns the value by which NFs are ordered, greatest first; none if they are not.
-    fn value(self, nf: &NfRates) -> Option<f64> {
-        match self {
-            Sort::Name => None,
-            Sort::Packets => Some(nf.packets),
-            Sort::Cycles => Some(nf.cycles.unwrap_or(0.0)),
-            Sort::Share => Some(nf.share),
-            Sort::Dropped => Some(nf.dropped),
-        }
-    }
-}
-
-/// Order and selection of the rows.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct View {
-    pub(crate) sort: Sort,
-    /// Text that names of ports and NFs or kinds of NFs contain.
-    pub(crate) filter: String,
-}
-
-/// Seconds of which the sparkline shows the received rate.
+/// Intervals of which the sparkline shows the received rate.
 pub(crate) const HISTORY: usize = 60;
 
+/// Longest name in a table on a terminal, in characters.
+const MAX_NAME: usize = 18;
+
+/// The lines of a screen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Screen {
+    /// Totals, history and warnings.
+    pub(crate) head: Vec<String>,
+    /// Tables, which may be scrolled.
+    pub(crate) body: Vec<String>,
+}
+
 /// Returns a bar for each value, relative to the greatest.
-pub(crate) fn sparkline(values: &[f64]) -> String {
+fn sparkline(values: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = values.iter().copied().fold(0.0, f64::max);
     let bar = |value: &f64| if most > 0.0 { BARS[((value / most * 8.0) as usize).min(7)] } else { BARS[0] };
     values.iter().map(bar).collect()
 }
 
-fn cycles(value: Option<f64>) -> String {
+fn one_decimal(value: Option<f64>) -> String {
     value.map_or(NONE.to_owned(), |value| format!("{value:.1}"))
 }
 
-fn mpps(packets: f64) -> String {
-    format!("{:.3}", packets / 1e6)
+/// Returns a rate with an SI prefix, for columns whose heading has the unit.
+fn per_second(value: f64) -> String {
+    rate(value).trim_end().to_owned()
 }
 
-fn gbits(bits: f64) -> String {
-    format!("{:.2}", bits / 1e9)
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
 }
 
-/// Returns the lines of a screen; `history` has the received rates of the last seconds, oldest first.
-pub(crate) fn lines(rates: &Rates, history: &[f64], view: &View) -> Vec<String> {
-    let cpus = rates.cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let shown = |names: &[&str]| view.filter.is_empty() || names.iter().any(|name| name.contains(&view.filter));
-    let mut out = vec![
-        format!("{}  {:.0} s  CPU {cpus} busy {:.0} %", printable(&rates.file), rates.uptime, 100.0 * rates.busy),
-        format!("rx {}pps  tx {}pps  dropped {}pps", rate(rates.received), rate(rates.sent), rate(rates.dropped)),
-        format!("rx {}", sparkline(&history[history.len().saturating_sub(HISTORY)..])),
-        String::new(),
-    ];
-    let mut ports =
-        Table::new(&["port", "device", "rx Mpps", "Gbit/s", "tx Mpps", "Gbit/s", "dropped/s", "cycles rx", "tx"]);
-    for port in rates.ports.iter().filter(|port| shown(&[&port.name, &port.device])) {
-        let device = if port.link == Some(false) { format!("{} (down)", port.device) } else { port.device.clone() };
-        ports.row([
-            port.name.clone(),
-            device,
-            mpps(port.received),
-            gbits(port.received_bits),
-            mpps(port.sent),
-            gbits(port.sent_bits),
-            format!("{:.0}", port.dropped),
-            cycles(port.receive_cycles),
-            cycles(port.send_cycles),
-        ]);
+/// Returns numbers of CPUs as text.
+fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Shortens text to `max` characters.
+fn shorten(text: String, max: usize) -> String {
+    if text.chars().count() <= max {
+        return text;
     }
-    out.extend(ports.to_string().lines().map(str::to_owned));
-    out.push(String::new());
-    let mut nfs: Vec<&NfRates> = rates.nfs.iter().filter(|nf| shown(&[&nf.name, &nf.kind])).collect();
-    nfs.sort_by(|a, b| view.sort.value(b).unwrap_or(0.0).total_cmp(&view.sort.value(a).unwrap_or(0.0)));
-    let mut table = Table::new(&["nf", "kind", "Mpps", "per batch", "cycles", "share", "dropped/s", "now"]);
-    for nf in nfs {
+    text.chars().take(max.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Returns the lines of a table: as many of its first columns as fit into `width` characters, if that is limited.
+fn table(columns: &[&str], rows: &[Vec<String>], width: Option<usize>) -> Vec<String> {
+    let with = |n: usize| -> Vec<String> {
+        let mut table = Table::new(&columns[..n]);
+        let cell = |cell: &String| width.map_or(cell.clone(), |_| shorten(cell.clone(), MAX_NAME));
+        rows.iter().for_each(|row| table.row(row.iter().take(n).map(cell)));
+        table.to_string().lines().map(str::to_owned).collect()
+    };
+    let fits = |lines: &Vec<String>| width.is_none_or(|width| lines.iter().all(|line| line.chars().count() <= width));
+    (1..=columns.len()).rev().map(with).find(fits).unwrap_or_else(|| with(1))
+}
+
+/// Sorts by a value, greatest first; rows without one remain in order.
+fn sort_by<T>(rows: &mut [T], value: impl Fn(&T) -> Option<f64>) {
+    rows.sort_by(|a, b| value(b).unwrap_or(0.0).total_cmp(&value(a).unwrap_or(0.0)));
+}
+
+/// Returns what needs attention.
+fn warnings(rates: &Rates) -> Vec<String> {
+    let tables = rates.tables.iter().filter(|table| is_table_full(table.entries));
+    let tables = tables.map(|t| format!("{} {} {} full", t.nf, t.table, percent(t.entries.share())));
+    let pool = is_pool_empty(rates.pool).then(|| format!("packet pool {} in use", percent(rates.pool.share())));
+    let down = rates.sandboxes.iter().filter(|sandbox| !sandbox.up);
+    let down = down.map(|sandbox| format!("sandbox {} is down", sandbox.name));
+    let links = rates.ports.iter().filter(|port| port.link == Some(false));
+    let links = links.map(|port| format!("port {} has no link", port.name));
+    let busy = rates.cpus.iter().filter(|cpu| cpu.busy.is_some_and(is_saturated));
+    let busy = busy.map(|cpu| format!("CPU {} is 100 % busy", cpu.cpu));
+    down.chain(links).chain(tables).chain(pool).chain(busy).map(|warning| printable(&warning)).collect()
+}
+
+impl Screen {
+    /// Returns the screen; `history` has the received rates of the last intervals, oldest first. Without `width`, lines
+    /// are not cut.
+    pub(crate) fn new(rates: &Rates, history: &[f64], view: &View, width: Option<usize>) -> Screen {
+        let history = &history[history.len().saturating_sub(HISTORY)..];
+        let most = history.iter().copied().fold(0.0, f64::max);
+        let pool = rates.pool;
+        let warnings = warnings(rates);
+        let head = vec![
+            format!(
+                "{}  {:.0} s  {} of {} packet buffers in use",
+                printable(&rates.file),
+                rates.uptime,
+                count(pool.used),
+                count(pool.capacity)
+            ),
+            format!(
+                "rx {}pps {}bit/s  tx {}pps {}bit/s  dropped {}pps",
+                rate(rates.received),
+                rate(rates.received_bits),
+                rate(rates.sent),
+                rate(rates.sent_bits),
+                rate(rates.dropped)
+            ),
+            format!("rx {}  max {}pps", sparkline(history), rate(most)),
+            if warnings.is_empty() { String::new() } else { format!("warning: {}", warnings.join(", ")) },
+        ];
+        let sections = [
+            ports(rates, view, width),
+            cpus(rates, view, width),
+            chains(rates, view, width),
+            nfs(rates, view, width),
+            sandboxes(rates, view, width),
+            tables(rates, view, width),
+            queues(rates, view, width),
+            drops(rates, view, width),
+        ];
+        let shown: Vec<Vec<String>> = sections.into_iter().filter(|section| section.len() > 1).collect();
+        Screen { head, body: shown.join(&String::new()) }
+    }
+
+    /// Returns the lines for a terminal, the last of which has the keys and the number of hidden lines. Limits the
+    /// scrolled lines to those that there are.
+    pub(crate) fn fit(self, view: &mut View, width: usize, height: usize) -> Vec<String> {
+        let room = height.saturating_sub(self.head.len() + 1);
+        view.scrolled = view.scrolled.min(self.body.len().saturating_sub(room));
+        let below = self.body.len().saturating_sub(view.scrolled + room);
+        let last = keys(view, below);
+        let body = self.body.into_iter().skip(view.scrolled).take(room);
+        let mut lines: Vec<String> = self.head.into_iter().chain(body).collect();
+        lines.truncate(height.saturating_sub(1));
+        lines.resize(height.saturating_sub(1), String::new());
+        lines.push(last);
+        lines.truncate(height);
+        lines.into_iter().map(|line| shorten(line, width)).collect()
+    }
+}
+
+/// Returns the line that names the keys; `below` is the number of lines below the screen.
+fn keys(view: &View, below: usize) -> String {
+    let filter = printable(&view.filter);
+    if view.typing {
+        return format!("filter: {filter}_  (Enter: done, Esc: none)");
+    }
+    let hidden = match (view.scrolled, below) {
+        (0, 0) => String::new(),
+        (above, below) => format!("  ↑↓ {above} lines above, {below} below"),
+    };
+    let filter = if filter.is_empty() { String::new() } else { format!(": {filter}") };
+    let pause = if view.paused { "continue" } else { "pause" };
+    format!("q end  s sort: {}  space {pause}  / filter{filter}{hidden}", view.sort.name())
+}
+
+fn ports(rates: &Rates, view: &View, width: Option<usize>) -> Vec<String> {
+    let mut ports: Vec<&PortRates> = rates.ports.iter().filter(|p| view.shows(&[&p.name, &p.device])).collect();
+    match view.sort {
+        Sort::Packets => sort_by(&mut ports, |port| Some(port.received + port.sent)),
+        Sort::Cycles => sort_by(&mut ports, |p| Some(p.receive_cycles.unwrap_or(0.0) + p.send_cycles.unwrap_or(0.0))),
+        Sort::Dropped => sort_by(&mut ports, |port| Some(port.dropped + port.missed)),
+        Sort::Name | Sort::Batch | Sort::Share => {}
+    }
+    let row = |port: &&PortRates| {
+        let down = if port.link == Some(false) { "down " } else { "" };
+        vec![
+            port.name.clone(),
+            format!("{down}{}", port.device),
+            per_second(port.received),
+            per_second(port.received_bits),
+            per_second(port.sent),
+            per_second(port.sent_bits),
+            per_second(port.missed),
+            per_second(port.dropped),
+            one_decimal(port.receive_cycles),
+            one_decimal(port.send_cycles),
+        ]
+    };
+    let columns = ["port", "device", "rx pps", "bit/s", "tx pps", "bit/s", "missed/s", "drops/s", "cycles rx", "tx"];
+    table(&columns, &ports.iter().map(row).collect::<Vec<_>>(), width)
+}
+
+fn cpus(rates: &Rates, view: &View, width: Option<usize>) -> Vec<String> {
+    let shows = |cpu: &&CpuRates| view.shows(&cpu.chains.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut cpus: Vec<&CpuRates> = rates.cpus.iter().filter(shows).collect();
+    match view.sort {
+        Sort::Share => sort_by(&mut cpus, |cpu| cpu.busy),
+        Sort::Packets => sort_by(&mut cpus, |cpu| Some(cpu.received)),
+        Sort::Dropped => sort_by(&mut cpus, |cpu| Some(cpu.dropped)),
+        Sort::Name | Sort::Batch | Sort::Cycles => {}
+    }
+    let row = |cpu: &&CpuRates| {
+        vec![
+            cpu.cpu.to_string(),
+            cpu.busy.map_or(NONE.to_owned(), percent),
+            per_second(cpu.received),
+            per_second(cpu.sent),
+            per_second(cpu.dropped),
+            cpu.chains.join(", "),
+        ]
+    };
+    let columns = ["CPU", "busy", "rx pps", "tx pps", "drops/s", "chains"];
+    table(&columns, &cpus.iter().map(row).collect::<Vec<_>>(), width)
+}
+
+fn chains(rates: &Rates, view: &View, width: Option<usize>) -> Vec<String> {
+    let chains = rates.chains.iter().filter(|chain| view.shows(&[&chain.name]));
+    let rows = chains.map(|chain| {
+        let share = percent(chain.share);
+        vec![
+            chain.name.clone(),
+            per_second(chain.packets),
+            one_decimal(chain.cycles),
+            share,
+            per_second(chain.throttled),
+        ]
+    });
+    table(&["chain", "pps", "cycles", "share", "throttled/s"], &rows.collect::<Vec<_>>(), width)
+}
+
+fn nfs(rates: &Rates, view: &View, width: Option<usize>) -> Vec<String> {
+    let mut nfs: Vec<&NfRates> = rates.nfs.iter().filter(|nf| view.shows(&[&nf.name, &nf.kind])).collect();
+    match view.sort {
+        Sort::Name => {}
+        Sort::Packets => sort_by(&mut nfs, |nf| Some(nf.packets)),
+        Sort::Batch => sort_by(&mut nfs, |nf| nf.per_batch),
+        Sort::Cycles => sort_by(&mut nfs, |nf| nf.cycles),
+        Sort::Share => sort_by(&mut nfs, |nf| Some(nf.share)),
+        Sort::Dropped => sort_by(&mut nfs, |nf| Some(nf.dropped)),
+    }
+    let row = |nf: &&NfRates| {
         let gauges = nf.gauges.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>();
-        table.row([
+        vec![
             nf.name.clone(),
             nf.kind.to_string(),
-            mpps(nf.packets),
-            cycles(nf.per_batch),
-            cycles(nf.cycles),
-            format!("{:.0} %", 100.0 * nf.share),
-            format!("{:.0}", nf.dropped),
+            per_second(nf.packets),
+            one_decimal(nf.cycles),
+            one_decimal(nf.per_batch),
+            percent(nf.share),
+            per_second(nf.dropped),
             gauges.join(", "),
-        ]);
-    }
-    out.extend(table.to_string().lines().map(str::to_owned));
-    if !rates.drops.is_empty() {
-        out.push(String::new());
-        let mut drops = Table::new(&["dropped for", "per second"]);
-        rates.drops.iter().for_each(|(reason, n)| drops.row([reason.to_string(), format!("{n:.0}")]));
-        out.extend(drops.to_string().lines().map(str::to_owned));
-    }
-    out
+        ]
+    };
+    let columns = ["nf", "kind", "pps", "cycles", "per batch", "share", "drops/s", "now"];
+    table(&columns, &nfs.iter().map(row).collect::<Vec<_>>(), width)
 }
 
-/// Cuts lines to the size of a terminal, in characters.
-pub(crate) fn fit(lines: Vec<String>, width: usize, height: usize) -> Vec<String> {
-    lines.into_iter().take(height).map(|line| line.chars().take(width).collect()).collect()
+fn sandboxes(rates: &Rates, view: &View, width: Option<usize>) -> Vec<String> {
+    let sandboxes = rates.sandboxes.iter().filter(|sandbox| view.shows(&[&sandbox.name, &sandbox.isolation]));
+    let rows = sandboxes.map(|sandbox| {
+        vec![
+            sandbox.name.clone(),
+            sandbox.isolation.to_string(),
+            list(&sandbox.cpus),
+            if sandbox.up { "up" } else { "down" }.to_owned(),
+            sandbox.starts.to_string(),
+            per_second(sandbox.sent),
+            per_second(sandbox.received),
+            per_second(sandbox.dropped),
+        ]
+    });
+    let columns = ["sandbox", "isolation", "CPUs", "state", "starts", "in pps", "out pps", "drops/s"];
+    table(&columns, &rows.collect::<Vec<_>>(), width)
+}
+
+fn tables(rates: &Rates, view: &View, width: Option<usize>) -> Vec<String> {
+    let mut tables: Vec<_> = rates.tables.iter().filter(|table| view.shows(&[&table.nf, &table.table])).collect();
+    sort_by(&mut tables, |table| Some(table.entries.share()));
+    let rows = tables.into_iter().map(|table| {
+        let sign = if is_table_full(table.entries) { "!" } else { "" };
+        let (used, capacity) = (count(table.entries.used), count(table.entries.capacity));
+        vec![table.nf.clone(), table.table.to_string(), percent(table.entries.share()), sign.to_owned(), used, capacity]
+    });
+    table(&["nf", "table", "full", "", "entries", "capacity"], &rows.collect::<Vec<_>>(), width)
+}
+
+fn queues(rates: &Rates, view: &View, width: Option<usize>) -> Vec<String> {
+    let mut queues: Vec<_> = rates.queues.iter().filter(|queue| view.shows(&[&queue.name])).collect();
+    sort_by(&mut queues, |queue| Some(queue.packets.share()));
+    let rows = queues.into_iter().map(|queue| {
+        let share = percent(queue.packets.share());
+        vec![queue.name.clone(), share, count(queue.packets.used), count(queue.packets.capacity)]
+    });
+    table(&["queue", "full", "packets", "capacity"], &rows.collect::<Vec<_>>(), width)
+}
+
+fn drops(rates: &Rates, view: &View, width: Option<usize>) -> Vec<String> {
+    let drops = rates.drops.iter().filter(|(reason, _)| view.shows(&[reason]));
+    let rows: Vec<_> = drops.map(|(reason, n)| vec![reason.to_string(), per_second(*n)]).collect();
+    table(&["dropped for", "drops/s"], &rows, width)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::rates::PortRates;
-    use super::*;
-
-    fn rates() -> Rates {
-        let port = |name: &str, received| PortRates {
-            name: name.into(),
-            device: "null".into(),
-            received,
-            link: Some(name != "wan"),
-            ..Default::default()
-        };
-        let nf = |name: &str, packets, cycles| NfRates {
-            name: name.into(),
-            kind: "ttl".into(),
-            packets,
-            cycles: Some(cycles),
-            ..Default::default()
-        };
-        Rates {
-            file: "edge.toml".into(),
-            uptime: 12.4,
-            cpus: vec![1, 2],
-            busy: 0.25,
-            received: 2e6,
-            ports: vec![port("lan", 2e6), port("wan", 0.0)],
-            nfs: vec![nf("first", 1e6, 3.0), nf("second", 2e6, 9.0)],
-            drops: vec![("ttl_expired".into(), 1024.0)],
-            ..Default::default()
-        }
-    }
-
-    #[test]
-    fn a_screen_fits_a_small_terminal() {
-        let lines = lines(&rates(), &[1.0; 200], &View::default());
-        assert_eq!(lines[0], "edge.toml  12 s  CPU 1,2 busy 25 %");
-        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
-        assert!(
-            lines.iter().any(|line| line.contains("null (down)")) && lines.last().unwrap().contains("1024"),
-            "{lines:#?}"
-        );
-        let small = fit(lines, 20, 5);
-        assert!(small.len() == 5 && small.iter().all(|line| line.chars().count() <= 20));
-    }
-
-    #[test]
-    fn nfs_are_sorted_and_filtered() {
-        let of = |sort, filter: &str| {
-            let lines = lines(&rates(), &[], &View { sort, filter: filter.into() });
-            ["first", "second", "lan"].map(|name| lines.iter().position(|line| line.trim_start().starts_with(name)))
-        };
-        let [first, second, lan] = of(Sort::Name, "");
-        assert!(first < second && lan.is_some());
-        let [first, second, _] = of(Sort::Cycles, "");
-        assert!(second < first);
-        let [first, second, lan] = of(Sort::Packets, "sec");
-        assert!(second.is_some() && (first, lan) == (None, None));
-    }
-
-    #[test]
-    fn orders_go_round() {
-        let mut sort = Sort::default();
-        let n = Sort::value_variants().len();
-        (0..n).for_each(|_| sort = sort.next());
-        assert_eq!(sort, Sort::default());
-    }
-
-    #[test]
-    fn bars_are_relative_to_the_greatest() {
-        assert_eq!(sparkline(&[0.0, 4.0, 8.0]), "▁▅█");
-        assert_eq!(sparkline(&[0.0, 0.0]), "▁▁");
-    }
-}
+mod tests;

@@ -51,5 +51,6 @@ mod server;
 mod shipped;
 mod sriov;
 mod tcp;
+mod top;
 mod trusted_sandboxes;
 mod watchdog;

@@ -118,6 +118,14 @@ fn numbers_are_those_of_stats() {
             }
         }
     }
+    for nf in stats["nfs"].as_array().unwrap() {
+        for (table, of) in nf["occupancy"].as_object().into_iter().flatten() {
+            let labels = format!("{{nf={},table=\"{table}\"}}", nf["name"]);
+            same(format!("bondstone_nf_table_entries{labels}"), &of["used"]);
+            same(format!("bondstone_nf_table_capacity{labels}"), &of["capacity"]);
+        }
+    }
+    same("bondstone_pool_buffers".to_owned(), &stats["pool"]["capacity"]);
     for (cpu, worker) in stats["workers"].as_object().unwrap() {
         for (field, name) in [("received", "received_packets"), ("sent_to_links", "sent_to_links_packets")] {
             same(format!("bondstone_worker_{name}_total{{cpu=\"{cpu}\"}}"), &worker[field]);

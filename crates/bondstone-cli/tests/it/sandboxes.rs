@@ -608,6 +608,8 @@ fn gauges_of_ended_processes_are_not_added() {
     assert_eq!(far.number("/counters/flows"), u64::from(FLOWS), "{}", summary.0);
     assert_eq!(far.number("/counters/new"), 2 * u64::from(FLOWS), "{}", summary.0);
     assert_eq!(far.0["gauges"], serde_json::json!(["flows"]), "{}", summary.0);
+    let expected = serde_json::json!({ "used": FLOWS, "capacity": 65_536 });
+    assert_eq!(far.0["occupancy"]["flows_ipv4"], expected, "{}", summary.0);
 }
 
 #[test]

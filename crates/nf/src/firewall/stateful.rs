@@ -15,7 +15,7 @@ use crate::link::plain_ipv4_mismatch;
 use ::packet::{BURST, Batch, Packet};
 use core::net::IpAddr;
 use core::time::Duration;
-use graph::{Context, Counter, Counters, Named, Node};
+use graph::{BoundedTable, Context, Counter, Counters, Named, Node};
 use std::any::Any;
 use std::sync::Arc;
 use tables::FlowTable;
@@ -465,6 +465,10 @@ impl Node for StatefulNode {
 
     fn gauges(&self) -> Vec<&'static str> {
         Conntrack::gauges()
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.conntrack.bounded_tables()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {

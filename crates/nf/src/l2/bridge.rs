@@ -3,7 +3,7 @@
 use super::output_split::OutputSplit;
 use crate::settings::port_list;
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
+use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
 use packet::{BURST, Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -313,6 +313,11 @@ impl Node for BridgeNode {
 
     fn gauges(&self) -> Vec<&'static str> {
         vec![CounterId::MacEntries.name()]
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        let entries = self.counters[CounterId::MacEntries].clone();
+        vec![BoundedTable { name: CounterId::MacEntries.name(), entries, capacity: self.table.capacity() as u64 }]
     }
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {

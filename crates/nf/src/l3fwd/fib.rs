@@ -355,9 +355,9 @@ impl Fib {
         }
     }
 
-    /// Returns the number of entries of the exact-match tables, or `None` while they are locked.
-    pub(super) fn host_routes(&self) -> Option<u64> {
-        self.control.try_lock().ok().map(|control| control.tables.host_routes())
+    /// Returns the numbers of entries of the exact-match tables and of neighbours, or `None` while they are locked.
+    pub(super) fn counts(&self) -> Option<(u64, usize)> {
+        self.control.try_lock().ok().map(|control| (control.tables.host_routes(), control.neighbours.len()))
     }
 
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
@@ -366,6 +366,10 @@ impl Fib {
 }
 
 impl Control {
+    pub(super) fn neighbours_max(&self) -> usize {
+        self.neighbours_max
+    }
+
     /// Enters the neighbours whose MAC addresses another FIB with the same interfaces has learned.
     pub(super) fn take_over(&mut self, fib: &Fib, interfaces: &[Interface], old: &Control) {
         for (key, known) in &old.neighbours {

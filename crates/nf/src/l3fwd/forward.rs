@@ -4,7 +4,7 @@ use super::counters::{CounterId, DropReason};
 use super::headers::{ETHERNET_LEN, Plain4, Plain6, plain4, plain6};
 use super::router::{OUTPUTS, Router, resolve_group};
 use core::hint::cold_path;
-use graph::{Context, Counter, Named, Node};
+use graph::{BoundedTable, Context, Counter, Named, Node};
 use packet::{BURST, Batch};
 use std::any::Any;
 use std::sync::Arc;
@@ -44,6 +44,11 @@ impl Node for Router {
 
     fn gauges(&self) -> Vec<&'static str> {
         vec![CounterId::HostRoutes.name()]
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        // counts of copies are added up
+        if self.maintains_shared { vec![self.neighbours.clone()] } else { vec![] }
     }
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
@@ -95,9 +100,10 @@ impl Node for Router {
         // no looked-up value is in use now: a copy that receives no packets must not delay reclamation
         self.routes.idle();
         if self.maintains_shared
-            && let Some(host_routes) = self.fib.host_routes()
+            && let Some((host_routes, neighbours)) = self.fib.counts()
         {
             self.counters[CounterId::HostRoutes].set(host_routes);
+            self.neighbours.entries.set(neighbours as u64);
         }
     }
 }

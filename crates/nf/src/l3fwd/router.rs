@@ -6,7 +6,7 @@ use super::fib::Fib;
 use super::fib::adjacency::AdjacencyKind;
 use super::fib::route_tables::Reader;
 use super::neighbours::queues::NeighbourQueues;
-use graph::{Context, Counters, TokenBucket};
+use graph::{BoundedTable, Context, Counters, TokenBucket};
 use packet::{Batch, Packet};
 use std::sync::Arc;
 use wire::flow::FiveTuple;
@@ -26,6 +26,8 @@ pub(super) struct Router {
     pub(super) neighbour_queues: NeighbourQueues,
     pub(super) icmp: TokenBucket,
     pub(super) counters: Counters<CounterId>,
+    /// The neighbours, which all copies share.
+    pub(super) neighbours: BoundedTable,
     /// Packets of the current batch that leave the fast path.
     pub(super) exceptions: Batch,
     /// True if the last batch had plain IPv6 packets only: the next one probably has, too.
@@ -35,9 +37,11 @@ pub(super) struct Router {
 impl Router {
     pub(super) fn new(config: Config, fib: Arc<Fib>, copy: usize) -> Self {
         let routes = fib.reader();
+        let neighbours = BoundedTable::new("neighbours", fib.control().neighbours_max() as u64);
         Router {
             neighbour_queues: NeighbourQueues::new(config.neighbour_queue),
             icmp: TokenBucket::new(config.icmp_rate.into(), config.icmp_rate.into()),
+            neighbours,
             config,
             fib,
             routes,

@@ -171,6 +171,8 @@ fn held_packets_are_bounded() {
     let to = |host: u8| build::udp4([192, 0, 2, 9], [10, 0, 0, host], 1, 1).dst_mac(WAN).pad_to(60).to_vec();
     r.feed_input(FROM_WAN, &[to(5), to(5), to(5), to(5), to(6), to(7)]);
     assert_eq!(r.drops(), [("neighbour_queue_full", 1), ("neighbour_table_full", 1)]);
+    r.advance(Duration::from_millis(20));
+    assert_eq!(r.occupancy("neighbours"), (2, 2));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::service_map::ServiceMap;
 use super::settings::{Settings, Unmatched};
 use crate::fragment_queue::FragmentQueue;
 use diagnostics::Diagnostic;
-use graph::{Context, Counters, Row, StatsTable};
+use graph::{BoundedTable, Context, Counters, Row, StatsTable};
 use packet::BURST;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,8 @@ pub(super) struct Balancer {
     /// Unit of the tables' clock, as a power of two of milliseconds.
     time_unit: u32,
     pub(super) counters: Counters<CounterId>,
+    /// The connections of IPv4, and of IPv6 if a service has an IPv6 address.
+    pub(super) bounded_tables: Vec<BoundedTable>,
     pub(super) stats_table: Arc<StatsTable>,
 }
 
@@ -102,6 +104,9 @@ impl Balancer {
         let any6 = config.vips.iter().any(|v| v.endpoint.0.is_ipv6());
         let v4 = table::<Tuple4>(s.connections as usize, Full::Refuse, "connections")?;
         let v6 = table(if any6 { s.connections as usize } else { 1 }, Full::Refuse, "connections")?;
+        let connections = |name| BoundedTable::new(name, s.connections.into());
+        let mut bounded_tables = vec![connections("connections_ipv4")];
+        bounded_tables.extend(any6.then(|| connections("connections_ipv6")));
         let time_unit = ((s.idle * 1000) >> 20).checked_ilog2().map_or(0, |bits| bits + 1).max(TIME_UNIT_MIN);
         let burst = Burst {
             keys: [v4.prepare(Tuple4::default()); BURST],
@@ -125,6 +130,7 @@ impl Balancer {
             fragment_timeout: FRAGMENT_TIMEOUT_MS >> time_unit,
             time_unit,
             counters: Counters::default(),
+            bounded_tables,
             stats_table: Arc::new(StatsTable::new(&COLUMNS, ROWS_MAX)),
             version,
             snapshot,
@@ -178,11 +184,18 @@ impl Balancer {
         self.pool.0.version() != self.version
     }
 
+    /// Publishes the numbers of connections.
+    pub(super) fn count_connections(&self) {
+        let lens = [self.v4.len() as u64, self.v6.len() as u64];
+        self.counters[CounterId::Connections].set(lens.iter().sum());
+        self.bounded_tables.iter().zip(lens).for_each(|(table, len)| table.entries.set(len));
+    }
+
     /// Publishes gauges and the statistics table.
     pub(super) fn publish(&mut self) {
         let config = &self.pool.0.config;
+        self.count_connections();
         let c = &self.counters;
-        c[CounterId::Connections].set((self.v4.len() + self.v6.len()) as u64);
         let (v4, v6) = (self.v4.counters(), self.v6.counters());
         c[CounterId::Expired].set(v4.expired + v6.expired);
         c[CounterId::BackendsUp]

@@ -9,7 +9,7 @@ use super::settings::Unmatched;
 use super::slow_path::datagram_key;
 use crate::bits::for_each_bit;
 use crate::fragment_queue::HeldFragment;
-use graph::{Context, Counter, Named, Node, StatsTable};
+use graph::{BoundedTable, Context, Counter, Named, Node, StatsTable};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -310,6 +310,10 @@ impl Node for Balancer {
         vec![CounterId::Connections.name(), CounterId::BackendsUp.name()]
     }
 
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.bounded_tables.clone()
+    }
+
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         if self.is_stale() {
             self.update();
@@ -342,7 +346,7 @@ impl Node for Balancer {
             let idle = self.fragment_timeout;
             self.fragments.age(now, buckets(self.fragments.buckets()), |_, _, since| since >= idle);
         }
-        self.counters[CounterId::Connections].set((self.v4.len() + self.v6.len()) as u64);
+        self.count_connections();
         // the table of backends takes longer to build
         if cx.now().as_millis().is_multiple_of(1000) {
             self.publish();

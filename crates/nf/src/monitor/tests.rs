@@ -89,6 +89,7 @@ fn only_idle_flows_expire() {
     }
     let counts: HashMap<_, _> = monitor.counters().into_iter().collect();
     assert_eq!((counts["flows"], counts["expired"], counts["new"]), (100, 400, 500));
+    assert_eq!(["flows_ipv4", "flows_ipv6"].map(|table| monitor.occupancy(table)), [(100, 1000), (0, 1000)]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::log::record::RecordKind;
 use super::sessions::{SessionTable, clock};
 use super::settings::Allocation;
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Counter, Counters, Named, Row, StatsTable};
+use graph::{BoundedTable, BuildContext, Counter, Counters, Named, Row, StatsTable};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,8 @@ graph::named_enum! {
 /// Statistics of one core.
 pub(crate) struct Statistics {
     pub(super) counters: Counters<SessionCounter>,
+    /// Largest number of sessions.
+    max_sessions: u64,
     log: Option<Log>,
     /// True if port blocks are logged, false if sessions are.
     by_blocks: bool,
@@ -74,6 +76,7 @@ impl Statistics {
         let stats_table = Arc::new(StatsTable::new(&COLUMNS, TOP_SUBSCRIBERS));
         Ok(Statistics {
             counters,
+            max_sessions: config.sessions as u64,
             log,
             by_blocks,
             stats_table,
@@ -96,6 +99,12 @@ impl Statistics {
     pub(crate) fn gauges(&self) -> Vec<&'static str> {
         use SessionCounter::{Blocks, Fragments, Mappings, Ports, Sessions, Subscribers};
         [Sessions, Mappings, Ports, Subscribers, Blocks, Fragments].map(Named::name).to_vec()
+    }
+
+    /// Returns the session table.
+    pub(crate) fn bounded_tables(&self) -> Vec<BoundedTable> {
+        let entries = self.counters[SessionCounter::Sessions].clone();
+        vec![BoundedTable { name: SessionCounter::Sessions.name(), entries, capacity: self.max_sessions }]
     }
 
     pub(crate) fn stats_table(&self) -> Arc<StatsTable> {

@@ -1,5 +1,6 @@
 //! Rings that pass packets from one core to another, in bursts.
 
+use crate::occupancy::Occupancy;
 use packet::{BURST, Batch, Packet};
 use rtrb::{Consumer, Producer};
 
@@ -27,6 +28,11 @@ pub(super) fn push_burst(ring: &mut Producer<Packet>, batch: &mut Batch, rest: O
         *batch = left;
     }
     bytes
+}
+
+/// Returns the packets in the ring.
+pub(super) fn occupancy(ring: &Consumer<Packet>) -> Occupancy {
+    Occupancy { used: ring.slots() as u64, capacity: RING_SIZE as u64 }
 }
 
 /// Moves packets of another core from the ring to the batch and returns their number.

@@ -1,5 +1,6 @@
 //! The interfaces by which workers receive and send packets, and their statistics.
 
+use crate::occupancy::Occupancy;
 use dpdk::{RxQueue, TxQueue};
 use graph::{Counter, Named, Numbered};
 use packet::Batch;
@@ -38,6 +39,11 @@ pub trait Receive: Send {
 
     /// Calls `each` with a reason and the number of packets that were received and dropped for it.
     fn for_each_drop(&self, _each: &mut dyn FnMut(PortDrop, u64)) {}
+
+    /// Returns the packets that wait in the queue, if it can be told; called about once a millisecond.
+    fn queue(&self) -> Option<Occupancy> {
+        None
+    }
 
     /// Returns true if the last [`receive`](Receive::receive), which returned 0, did no other work either.
     fn idle(&self) -> bool {
@@ -126,6 +132,15 @@ impl Receive for RxPort {
                 each(PortDrop::RxUnusable, queue.unusable());
             }
             RxPort::Other(other) => other.for_each_drop(each),
+        }
+    }
+    fn queue(&self) -> Option<Occupancy> {
+        match self {
+            RxPort::Device(queue) => {
+                let (used, capacity) = queue.used_descriptors()?;
+                Some(Occupancy { used: used.into(), capacity: capacity.into() })
+            }
+            RxPort::Other(other) => other.queue(),
         }
     }
     fn idle(&self) -> bool {
@@ -228,11 +243,21 @@ pub struct LinkStats {
     pub timed_cycles: Counter,
     /// Packets in timed batches.
     pub timed_packets: Counter,
+    /// Packets that wait in the receive queue (a gauge).
+    pub queued: Counter,
+    /// The most packets that the queue can have; 0 if that or their number cannot be told.
+    pub queue_size: Counter,
     /// Packets dropped at the port, by [`PortDrop`].
     pub drops: [Counter; PortDrop::NAMES.len()],
 }
 
 impl LinkStats {
+    /// Returns the occupancy of the receive queue, if it can be told.
+    pub(crate) fn queue(&self) -> Option<Occupancy> {
+        let queue = Occupancy { used: self.queued.get(), capacity: self.queue_size.get() };
+        Some(queue).filter(|queue| queue.capacity != 0)
+    }
+
     /// Returns the number of packets dropped for a reason.
     pub fn count(&self, reason: PortDrop) -> &Counter {
         &self.drops[usize::from(reason.number())]

@@ -1,8 +1,9 @@
 //! Links between chains: rings that pass packets to the cores of the next chain.
 
-use super::core_ring::{RING_SIZE, pop_burst, push_burst};
+use super::core_ring::{RING_SIZE, occupancy, pop_burst, push_burst};
 use super::io::{PortDrop, Receive, Transmit};
 use super::steering::SteeringKey;
+use crate::occupancy::Occupancy;
 use config::Shuffle;
 use packet::{BURST, Batch, Packet};
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -106,6 +107,10 @@ impl Receive for ShuffleReceiver {
         self.bytes
     }
 
+    fn queue(&self) -> Option<Occupancy> {
+        Some(occupancy(&self.ring))
+    }
+
     fn finished(&self) -> bool {
         self.ring.is_abandoned() && self.ring.is_empty()
     }
@@ -203,6 +208,8 @@ mod tests {
             }
         }
         assert_eq!((sent, batch.len()), (RING_SIZE, 30 - RING_SIZE % 30));
+        let size = RING_SIZE as u64;
+        assert_eq!(receivers[0].as_ref().unwrap().queue(), Some(Occupancy { used: size, capacity: size }));
         receivers[0].as_mut().unwrap().receive(&mut Batch::new());
         batch.clear();
         assert_eq!(pool.in_use(), RING_SIZE - BURST);

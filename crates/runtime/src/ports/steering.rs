@@ -1,7 +1,8 @@
 //! Software steering: distributes flows over cores where a device cannot.
 
-use super::core_ring::{RING_SIZE, pop_burst, push_burst};
+use super::core_ring::{RING_SIZE, occupancy, pop_burst, push_burst};
 use super::io::{PortDrop, Receive, RxPort};
+use crate::occupancy::Occupancy;
 use config::{ChainFile, Shuffle, Spreading};
 use core::net::{Ipv4Addr, Ipv6Addr};
 use graph::{ShuffleTo, Spread, SteerFn};
@@ -159,6 +160,10 @@ impl Receive for SteeringSource {
         each(PortDrop::SteeringFull, self.dropped_full);
     }
 
+    fn queue(&self) -> Option<Occupancy> {
+        self.rx.queue()
+    }
+
     fn idle(&self) -> bool {
         !self.forwarded && self.rx.idle()
     }
@@ -177,6 +182,10 @@ impl Receive for SteeringSource {
 impl Receive for SteeredQueue {
     fn receive(&mut self, batch: &mut Batch) -> usize {
         pop_burst(&mut self.0, batch)
+    }
+
+    fn queue(&self) -> Option<Occupancy> {
+        Some(occupancy(&self.0))
     }
 
     fn finished(&self) -> bool {
@@ -251,7 +260,7 @@ mod tests {
         let pool = HeapPool::new(2 * RING_SIZE);
         let flow = frames().into_iter().find(|f| core_of(&SteeringKey::Flow, f, 2) == 1).unwrap();
         let source = Packets((0..RING_SIZE + 7).map(|_| pool.alloc_from(&flow).unwrap()).collect());
-        let (mut own, _others) = steer(RxPort::Other(Box::new(source)), SteeringKey::Flow, 2, false, Arc::default());
+        let (mut own, others) = steer(RxPort::Other(Box::new(source)), SteeringKey::Flow, 2, false, Arc::default());
         let mut batch = Batch::new();
         while !own.finished() {
             assert_eq!(own.receive(&mut batch), 0);
@@ -259,6 +268,9 @@ mod tests {
         let mut full = 0;
         own.for_each_drop(&mut |reason, n| full += n * u64::from(reason == PortDrop::SteeringFull));
         assert_eq!((full, pool.in_use()), (7, RING_SIZE));
+        let size = RING_SIZE as u64;
+        assert_eq!(others[0].queue(), Some(Occupancy { used: size, capacity: size }));
+        assert_eq!(own.queue(), None, "unknown, not empty");
     }
 
     #[test]

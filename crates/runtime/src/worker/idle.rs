@@ -8,6 +8,7 @@ impl Worker {
     /// Yields the CPU to other threads; returns the number of polls that would have been possible in that time.
     pub(super) fn yield_cpu(&mut self) -> u32 {
         let from = clock::cycles();
+        self.busy.add_interval(from.saturating_sub(self.last_clock));
         std::thread::yield_now();
         // a yield of the worker's own is no poll gap
         self.last_clock = clock::cycles();

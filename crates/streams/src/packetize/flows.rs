@@ -159,6 +159,11 @@ impl<R: Rewrite> Flows<R> {
         })
     }
 
+    /// Returns the numbers of flows of IPv4 and of IPv6, and the bytes of memory.
+    pub(super) fn occupancy(&self) -> [usize; 3] {
+        [self.v4.len(), self.v6.len(), self.memory.allocated()]
+    }
+
     pub(super) fn set_clock(&mut self, ms: u64) {
         (self.clock, self.now) = (ms, ms as u32);
     }

@@ -4,11 +4,11 @@ use super::counts::counts;
 use super::flows::{Flows, NO_FLOW};
 use super::output::Output;
 use super::{Drop, Rewrite, Settings};
-use crate::counts::Published;
+use crate::counts::{Published, Tables};
 use crate::window::frame::{self, Classified, FlowPacket, Frame};
 use crate::window::hold::PathOutput;
 use diagnostics::Diagnostic;
-use graph::{Context, Counter, Named, Node};
+use graph::{BoundedTable, Context, Counter, Named, Node};
 use packet::{BURST, Batch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ const LANES: usize = 1024;
 pub struct Packetized<R: Rewrite> {
     flows: Flows<R>,
     published: Published,
+    tables: Tables,
     kinds: [Classified; BURST],
     parts: [FlowPacket; BURST],
     numbers: [u32; BURST],
@@ -33,6 +34,7 @@ impl<R: Rewrite> Packetized<R> {
     pub(super) fn new(settings: &Settings, rewrite: R) -> Result<Self, Diagnostic> {
         Ok(Packetized {
             flows: Flows::new(settings, rewrite)?,
+            tables: Tables::new(settings.flows, settings.memory),
             published: Published::new(&counts(&Default::default(), &Default::default(), Default::default())),
             kinds: [Classified::Other; BURST],
             parts: [FlowPacket::default(); BURST],
@@ -69,6 +71,7 @@ impl<R: Rewrite> Packetized<R> {
     }
 
     fn count(&self) {
+        self.tables.set(self.flows.occupancy());
         self.published.set(&counts(&self.flows.met, &self.flows.tally, self.flows.gauges()));
     }
 }
@@ -84,6 +87,10 @@ impl<R: Rewrite> Node for Packetized<R> {
 
     fn gauges(&self) -> Vec<&'static str> {
         vec!["connections", "flows", "memory_bytes", "waiting"]
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.tables.published()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {

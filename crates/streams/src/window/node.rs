@@ -6,9 +6,9 @@ use super::frame::{self, Classified, FlowPacket, Frame};
 use super::hold::{HeldPackets, PathOutput};
 use super::transport::Transport;
 use super::{Inspect, Settings};
-use crate::counts::Published;
+use crate::counts::{Published, Tables};
 use diagnostics::Diagnostic;
-use graph::{Context, Counter, Named, Node, StatsTable};
+use graph::{BoundedTable, Context, Counter, Named, Node, StatsTable};
 use packet::{BURST, Batch, Packet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ pub struct Windowed<T: Transport, L: Inspect> {
     /// True if packets with a wrong checksum are skipped.
     checksums: bool,
     published: Published,
+    tables: Tables,
     /// Slices scanned of the flow table, which is scanned once a second.
     scanned: usize,
     kinds: [Classified; BURST],
@@ -39,6 +40,7 @@ impl<T: Transport, L: Inspect> Windowed<T, L> {
             flows: Flows::new(settings, look)?,
             holding: settings.hold.then(|| HeldPackets::new(settings)),
             checksums: settings.checksums,
+            tables: Tables::new(settings.flows, settings.memory),
             published: Published::new(&counts(&Default::default(), &Default::default(), Default::default())),
             scanned: 0,
             kinds: [Classified::Other; BURST],
@@ -130,6 +132,7 @@ impl<T: Transport, L: Inspect> Windowed<T, L> {
     }
 
     fn count(&self) {
+        self.tables.set(self.flows.occupancy());
         self.published.set(&counts(&self.flows.met, &self.flows.tally, self.flows.gauges()));
     }
 }
@@ -149,6 +152,10 @@ impl<T: Transport, L: Inspect> Node for Windowed<T, L> {
 
     fn gauges(&self) -> Vec<&'static str> {
         vec!["flows", "memory_bytes", "waiting_streams"]
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.tables.published()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {

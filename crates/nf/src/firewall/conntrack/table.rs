@@ -6,7 +6,7 @@ use super::settings::{ConntrackSettings, FullPolicy, TICK_SHIFT, Timers, ticks};
 use crate::firewall::key::MIN_TCP_FRAGMENT;
 use core::net::IpAddr;
 use diagnostics::Diagnostic;
-use graph::{Counter, Counters, Named};
+use graph::{BoundedTable, Counter, Counters, Named};
 use std::sync::Arc;
 use tables::flow::{
     CAPACITY_MOST, FlowKey, FlowTable, Full as TableFull, Lookup, Settings as TableSettings, Tuple4, Tuple6,
@@ -281,6 +281,8 @@ pub(crate) struct Conntrack {
     timers: Timers,
     fragment: u32,
     counters: Counters<ConntrackCounter>,
+    /// The connections of IPv4 and of IPv6.
+    bounded_tables: [BoundedTable; 2],
 }
 
 impl Conntrack {
@@ -292,9 +294,14 @@ impl Conntrack {
 
     pub(crate) fn new(track: &ConntrackSettings) -> Result<Self, Diagnostic> {
         track.check()?;
+        let (v4, v6) = (ConnectionTable::new(track)?, ConnectionTable::new(track)?);
         Ok(Conntrack {
-            v4: ConnectionTable::new(track)?,
-            v6: ConnectionTable::new(track)?,
+            bounded_tables: [
+                BoundedTable::new("connections_ipv4", v4.table.capacity() as u64),
+                BoundedTable::new("connections_ipv6", v6.table.capacity() as u64),
+            ],
+            v4,
+            v6,
             loose: track.loose,
             timers: track.timers(),
             fragment: ticks(track.fragment_time),
@@ -310,6 +317,11 @@ impl Conntrack {
     /// Returns the names of those counters that are present values.
     pub(crate) fn gauges() -> Vec<&'static str> {
         vec![ConntrackCounter::Connections.name()]
+    }
+
+    /// Returns the tables of connections.
+    pub(crate) fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.bounded_tables.to_vec()
     }
 
     /// Converts a time to the units of the tables.
@@ -392,6 +404,8 @@ impl Conntrack {
     pub(crate) fn publish(&self) {
         let (a, b) = (self.v4.table.counters(), self.v6.table.counters());
         self.counters[ConntrackCounter::Connections].set((self.v4.table.len() + self.v6.table.len()) as u64);
+        self.bounded_tables[0].entries.set(self.v4.table.len() as u64);
+        self.bounded_tables[1].entries.set(self.v6.table.len() as u64);
         self.counters[ConntrackCounter::Created].set(a.inserted + b.inserted);
         self.counters[ConntrackCounter::Evicted].set(a.evicted + b.evicted);
     }

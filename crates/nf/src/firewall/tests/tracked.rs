@@ -389,6 +389,8 @@ fn a_full_table_refuses_or_evicts_connections() {
     (0..64).for_each(|port| pass(&mut f, &out(port)));
     assert_eq!(f.feed_one(&out(64)), Err("table_full"));
     pass(&mut f, &out(3));
+    f.advance(Duration::from_millis(2));
+    assert_eq!(["connections_ipv4", "connections_ipv6"].map(|table| f.occupancy(table)), [(64, 64), (0, 64)]);
 
     let mut f = tracked("track = { connections = 64, full = \"evict\" }");
     (0..64).for_each(|port| pass(&mut f, &out(port)));

@@ -74,6 +74,7 @@ fn forwards_when_the_table_is_full() {
     }
     bridge.advance(Duration::from_millis(2));
     assert_eq!((bridge.counter("mac_entries"), bridge.counter("table_full")), (4, 2));
+    assert_eq!(bridge.occupancy("mac_entries"), (4, 4));
     assert_eq!(outputs(&bridge.feed_input(1, &[frame(9, 1)])), [1]);
     assert_eq!(outputs(&bridge.feed_input(1, &[frame(9, 6)])), [1, 3]);
 }

@@ -257,6 +257,7 @@ fn idle_connections_expire() {
     (1..50).for_each(|port| drop(b.feed_one(&build::udp4(CLIENT, VIP, port, 53).to_vec())));
     b.advance(Duration::from_millis(1));
     assert_eq!(b.counter("connections"), 49);
+    assert_eq!(b.occupancy("connections_ipv4"), (49, 100));
     (0..5000).for_each(|_| drop(b.advance(Duration::from_millis(1))));
     assert_eq!((b.counter("connections"), b.counter("expired")), (0, 49));
 }

@@ -13,7 +13,7 @@ use crate::nat::sessions::{SessionError, SessionTable, clock};
 use crate::nat::settings::Unmatched;
 use crate::nat::statistics::{SessionCounter, Statistics, Subscribers, TICK};
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Context, Counter, Named, Node, StatsTable};
+use graph::{BoundedTable, BuildContext, Context, Counter, Named, Node, StatsTable};
 use packet::{BURST, Batch};
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
@@ -422,6 +422,10 @@ impl Node for Nat44Node {
 
     fn gauges(&self) -> Vec<&'static str> {
         self.statistics.gauges()
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.statistics.bounded_tables()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {

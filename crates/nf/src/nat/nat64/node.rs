@@ -17,7 +17,7 @@ use crate::nat::port_allocator::PortAllocator;
 use crate::nat::sessions::{SessionError, SessionTable, clock};
 use crate::nat::statistics::{SessionCounter, Statistics, TICK};
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Context, Counter, Counters, Named, Node, StatsTable, TokenBucket};
+use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Node, StatsTable, TokenBucket};
 use packet::{BURST, Batch, Packet};
 use std::any::Any;
 use std::sync::Arc;
@@ -486,6 +486,10 @@ impl Node for Nat64Node {
 
     fn gauges(&self) -> Vec<&'static str> {
         self.statistics.gauges()
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.statistics.bounded_tables()
     }
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {

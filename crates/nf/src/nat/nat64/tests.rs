@@ -170,6 +170,7 @@ fn translates_a_packet_and_its_reply() {
     assert!(second.src_port != 5000 && second.src_port.is_multiple_of(2));
     assert_eq!(nat.inbound(&udp4(REMOTE, 53, EXTERNAL, second.src_port)), Ok(endpoints(embedded(REMOTE), 53, B, 5000)));
     assert_eq!((nat.0.counter("sessions"), nat.0.counter("mappings"), nat.0.counter("subscribers")), (2, 2, 2));
+    assert_eq!(nat.0.occupancy("sessions"), (2, 65_536));
     // all of them expire
     nat.advance_seconds(301);
     assert_eq!((nat.0.counter("sessions"), nat.0.counter("ports"), nat.0.counter("subscribers")), (0, 0, 0));

@@ -74,6 +74,7 @@ fn limits_are_enforced_and_counted() {
     }
     assert_eq!((nat.0.counter("sessions"), nat.0.dropped("table_full")), (20, 10));
     assert_eq!((nat.0.counter("mappings"), nat.0.counter("subscribers")), (20, 1));
+    assert_eq!(nat.0.occupancy("sessions"), (20, 20));
 
     let mut nat = Nat::new("subscribers = 3");
     for n in 0..5 {
