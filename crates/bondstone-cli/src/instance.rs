@@ -1,7 +1,10 @@
 //! The instance that a command operates.
 
+use crate::exit::Exit;
+use crate::stdout::stdout;
 use control::{Client, ClientError};
 use diagnostics::{Diagnostic, Diagnostics};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Selects an instance.
@@ -11,6 +14,41 @@ pub(crate) struct Instance {
     /// instance runs.
     #[arg(value_name = "INSTANCE")]
     name: Option<String>,
+}
+
+/// Options of a command that operates an NF of an instance.
+#[derive(clap::Args)]
+pub(crate) struct Target {
+    /// Control socket, chain file, name of the chain file, or number of the process; it may be omitted if only one
+    /// instance runs.
+    #[arg(long, value_name = "INSTANCE")]
+    instance: Option<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Target {
+    /// Connects to the instance.
+    pub(crate) fn connect(&self) -> anyhow::Result<Client> {
+        Instance::named(self.instance.clone()).connect()
+    }
+
+    /// Prints a result, as JSON or by a function.
+    pub(crate) fn print<T: serde::Serialize>(
+        &self,
+        result: &T,
+        text: impl FnOnce(&T, &mut dyn Write) -> std::io::Result<()>,
+    ) -> anyhow::Result<Exit> {
+        let mut out = stdout();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, result)?;
+            writeln!(out)?;
+        } else {
+            text(result, &mut out)?;
+        }
+        Ok(Exit::Success)
+    }
 }
 
 impl Instance {

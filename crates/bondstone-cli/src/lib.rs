@@ -37,6 +37,7 @@ mod reload;
 mod reproduce;
 #[cfg(feature = "measure")]
 mod results;
+mod rules;
 mod run;
 #[cfg(feature = "measure")]
 mod session;
@@ -102,6 +103,8 @@ enum Command {
     Stats(stats::Stats),
     Top(top::Top),
     Reload(reload::Reload),
+    #[command(subcommand)]
+    Rules(rules::Rules),
     Stop(stop::Stop),
     #[cfg(feature = "measure")]
     Bench(Box<bench::Bench>),
@@ -193,6 +196,7 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Stats(stats) => stats.run(),
         Command::Top(top) => top.run(),
         Command::Reload(reload) => reload.run(),
+        Command::Rules(rules) => rules.run(),
         Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(registry),

@@ -1,5 +1,6 @@
 //! `bondstone run`.
 
+mod operations;
 mod reloader;
 
 pub(crate) use reloader::describe_times;
@@ -18,7 +19,7 @@ use dpdk::Memory;
 use graph::{FileVersion, Registry};
 use logger::eprintln;
 use reloader::Reloader;
-use runtime::{Cycles, IdlePolicy, Name, Options, PortSummary, Summary};
+use runtime::{Cycles, IdlePolicy, LiveNfs, Name, Options, PortSummary, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -151,7 +152,7 @@ impl Run {
             eprintln!("port {:?} ({}): waiting for {event}", port.name, port.device);
         }
         let metrics = self.metrics.map(|address| serve_metrics(address, sender.clone())).transpose()?;
-        let server = self.serve(sender)?;
+        let server = self.serve(sender, chains.engine().live_nfs().clone())?;
         for (cpu, worker) in &before.workers {
             eprintln!("CPU {cpu} runs {}, {}", worker.chains.join(", "), idle_description(chains.idle()));
         }
@@ -202,6 +203,8 @@ impl Run {
                     eprintln!("note: stopped through the control socket");
                     break;
                 }
+                // executed by the thread of the client
+                Ok(Event::Request(..)) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
@@ -227,7 +230,7 @@ impl Run {
     }
 
     /// Serves the control socket. Without `--control`, a socket that cannot be created is only reported.
-    fn serve(&self, events: Sender<Event>) -> anyhow::Result<Option<Server>> {
+    fn serve(&self, events: Sender<Event>, nfs: LiveNfs) -> anyhow::Result<Option<Server>> {
         let socket = match (&self.control, control::runtime_directory()) {
             (Some(socket), _) => socket.clone(),
             (None, None) => return Ok(None),
@@ -242,6 +245,9 @@ impl Run {
         // the main thread has the counts; results take it less than an interval of its events
         let events = Mutex::new(events);
         let handle = move |request, counters: &control::Counters| {
+            if let Some(result) = operations::execute(&request, &nfs) {
+                return result;
+            }
             let (result, results) = channel();
             let timeout =
                 if matches!(request, Request::Reload { .. }) { control::RELOAD_TIMEOUT } else { RESULT_TIMEOUT };

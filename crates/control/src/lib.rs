@@ -12,7 +12,7 @@
 //! let hello = Hello::new("edge.toml".into());
 //! let server = Server::start(&path, hello, |request: Request, _: &Counters| match request {
 //!     Request::Stats {} => Ok(serde_json::json!({ "received": 7 })),
-//!     Request::Reload { .. } | Request::Stop {} => Err(Refusal::new("is not possible in an example")),
+//!     _ => Err(Refusal::new("is not possible in an example")),
 //! })?;
 //!
 //! let mut client = Client::connect(&path)?;
@@ -36,5 +36,8 @@ pub mod socket;
 
 pub use client::{Client, ClientError};
 pub use directory::{instances, own_socket, runtime_directory};
-pub use protocol::{Hello, MAX_LINE_LEN, RELOAD_TIMEOUT, Refusal, Request, VERSION, schema};
+pub use protocol::{
+    Hello, MAX_LINE_LEN, RELOAD_TIMEOUT, Refusal, Request, RuleChange, RuleEntry, RulesChanged, RulesPage, VERSION,
+    schema,
+};
 pub use server::{Counters, MAX_CLIENTS, Server};

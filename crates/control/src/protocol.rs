@@ -1,5 +1,9 @@
 //! Requests and responses.
 
+mod rules;
+
+pub use rules::{RuleChange, RuleEntry, RulesChanged, RulesPage};
+
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +14,7 @@ use std::time::Duration;
 pub const VERSION: u32 = 1;
 
 /// Longest request in bytes, its line feed included.
-pub const MAX_LINE_LEN: usize = 64 << 10;
+pub const MAX_LINE_LEN: usize = 1 << 20;
 
 /// Longest time in which a server answers a reload: it builds NFs.
 pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
@@ -49,6 +53,23 @@ pub enum Request {
     },
     /// Stops the run as Ctrl-C does, without waiting for its end.
     Stop {},
+    /// Returns rules of a firewall, a [page](RulesPage) of them.
+    Rules {
+        /// Name of the NF; it may be omitted if there is only one firewall.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Number of the first rule to return, from 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<usize>,
+    },
+    /// Changes rules of a firewall, all of them at once or, if one is invalid, none; returns [`RulesChanged`].
+    ChangeRules {
+        /// Name of the NF; it may be omitted if there is only one firewall.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Changes, each of the list that the previous one makes.
+        changes: Vec<RuleChange>,
+    },
 }
 
 /// A refused request.
@@ -106,6 +127,15 @@ pub fn schema() -> serde_json::Value {
         hello: Hello,
         request: Request,
         response: Response,
+        results: Results,
+    }
+    /// Results of requests in responses, by the name of the request.
+    #[derive(JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[allow(dead_code, reason = "describes the protocol")]
+    struct Results {
+        rules: RulesPage,
+        change_rules: RulesChanged,
     }
     serde_json::to_value(schemars::schema_for!(Protocol)).unwrap_or_default()
 }

@@ -29,6 +29,11 @@ pub use settings::{Mac, Net};
 pub use substitute::Substitute;
 pub use util::{Cells, Count, DropAll, Impair, Spread, Tee, Ttl, Work, decrement_ttl};
 
+/// State of NFs that is read and changed while they run. The copies of an NF share it.
+pub mod live {
+    pub use crate::firewall::LiveRules;
+}
+
 macro_rules! kinds {
     ($($nf:ident)*) => {
         /// Returns the registry of all kinds.

@@ -2,12 +2,14 @@
 
 mod fused;
 mod links;
+mod live_nfs;
 mod memory;
 mod nodes;
 mod planned_worker;
 mod port_setup;
 mod reload;
 
+pub use live_nfs::LiveNfs;
 pub use memory::MAX_POOL_PACKETS;
 use memory::start_dpdk;
 use nodes::build_nodes;
@@ -84,6 +86,7 @@ pub struct Engine {
     watched: Arc<Mutex<Watched>>,
     stuck: Arc<AtomicBool>,
     accounts: MemoryAccounts,
+    live_nfs: LiveNfs,
     /// Dropped last, as ports that use them have to be closed before.
     functions: VirtualFunctions,
     existing_taps: ExistingTaps,
@@ -296,6 +299,7 @@ impl Engine {
             watched: Arc::default(),
             stuck: Arc::default(),
             accounts,
+            live_nfs: LiveNfs::default(),
             functions,
             existing_taps,
         };
@@ -308,6 +312,7 @@ impl Engine {
             engine.spawn_worker(planned, graph, rebuild, &cores)?;
         }
         engine.update_watched();
+        engine.live_nfs.update(file, &engine.workers);
         let watchdog = watchdog::Watchdog {
             watched: engine.watched.clone(),
             pool: engine.pool.clone(),
@@ -602,6 +607,12 @@ impl Engine {
     /// Returns the packet pool.
     pub fn pool(&self) -> &Arc<Mempool> {
         &self.pool
+    }
+
+    /// Returns access to the NFs, which is not that of the engine: other threads may use it.
+    #[must_use]
+    pub fn live_nfs(&self) -> &LiveNfs {
+        &self.live_nfs
     }
 
     /// Returns notes for the user about how the chain file runs.

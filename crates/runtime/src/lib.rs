@@ -22,7 +22,7 @@ pub use cpu::{
     OffCpuMeter, Placement, SessionPriority, Strategy, ThreadTimes, Topology, allowed_cpus, avoid_cpus, node_of_device,
     pin, place_chains, raise_priority, set_affinity, thread_times,
 };
-pub use engine::{Engine, MAX_POOL_PACKETS, Options, Reloaded};
+pub use engine::{Engine, LiveNfs, MAX_POOL_PACKETS, Options, Reloaded};
 pub use error::Error;
 pub use pci::sriov::VirtualFunctions;
 pub use ports::{

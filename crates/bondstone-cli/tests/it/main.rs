@@ -41,6 +41,7 @@ mod reproduce;
 #[cfg(feature = "measure")]
 mod results;
 mod routers;
+mod rules;
 #[cfg(feature = "measure")]
 #[path = "../../../report/examples/samples/mod.rs"]
 mod samples;
