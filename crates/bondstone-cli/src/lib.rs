@@ -27,7 +27,9 @@ mod import;
 mod instance;
 mod interrupt;
 mod lint;
+mod maglev;
 mod metrics;
+mod nat;
 mod new;
 mod nf;
 mod notify;
@@ -105,6 +107,10 @@ enum Command {
     Reload(reload::Reload),
     #[command(subcommand)]
     Rules(rules::Rules),
+    #[command(subcommand)]
+    Nat(nat::Nat),
+    #[command(subcommand)]
+    Maglev(maglev::Maglev),
     Stop(stop::Stop),
     #[cfg(feature = "measure")]
     Bench(Box<bench::Bench>),
@@ -197,6 +203,8 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Top(top) => top.run(),
         Command::Reload(reload) => reload.run(),
         Command::Rules(rules) => rules.run(),
+        Command::Nat(nat) => nat.run(),
+        Command::Maglev(maglev) => maglev.run(),
         Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(registry),

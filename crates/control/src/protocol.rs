@@ -1,7 +1,11 @@
 //! Requests and responses.
 
+mod maglev;
+mod nat;
 mod rules;
 
+pub use maglev::{MaglevBackend, MaglevBackends, MaglevDrained};
+pub use nat::{NatClosed, NatSession, NatSessions};
 pub use rules::{RuleChange, RuleEntry, RulesChanged, RulesPage};
 
 use diagnostics::Diagnostic;
@@ -70,6 +74,46 @@ pub enum Request {
         /// Changes, each of the list that the previous one makes.
         changes: Vec<RuleChange>,
     },
+    /// Returns sessions of an address translator, a [part](NatSessions) of them.
+    NatSessions {
+        /// Name of the NF; it may be omitted if there is only one translator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Conditions that sessions meet all: `tcp`, `udp`, `icmp`, an address, a network, `ADDRESS:PORT` or `:PORT`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        filter: Vec<String>,
+        /// `next` of the previous response.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+    },
+    /// Closes sessions of an address translator; returns their [number](NatClosed).
+    NatClose {
+        /// Name of the NF; it may be omitted if there is only one translator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Conditions, as for `nat-sessions`; without any, all sessions are closed.
+        filter: Vec<String>,
+        /// `next` of the previous response.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+    },
+    /// Returns the [backends](MaglevBackends) of a load balancer.
+    MaglevBackends {
+        /// Name of the NF; it may be omitted if there is only one load balancer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+    },
+    /// Drains a backend of a load balancer: it receives no new connections, present ones continue. Returns
+    /// [`MaglevDrained`].
+    MaglevDrain {
+        /// Name of the NF; it may be omitted if there is only one load balancer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Name of the backend, or `SERVICE/BACKEND`.
+        backend: String,
+        /// False to let it receive new connections again.
+        drain: bool,
+    },
 }
 
 /// A refused request.
@@ -136,6 +180,10 @@ pub fn schema() -> serde_json::Value {
     struct Results {
         rules: RulesPage,
         change_rules: RulesChanged,
+        nat_sessions: NatSessions,
+        nat_close: NatClosed,
+        maglev_backends: MaglevBackends,
+        maglev_drain: MaglevDrained,
     }
     serde_json::to_value(schemars::schema_for!(Protocol)).unwrap_or_default()
 }

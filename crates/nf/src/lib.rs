@@ -18,6 +18,7 @@ mod fragment_queue;
 mod large_table;
 mod link;
 mod settings;
+mod visits;
 
 pub use firewall::{Firewall, import};
 pub use l2::{Bridge, L2fwd};
@@ -32,6 +33,8 @@ pub use util::{Cells, Count, DropAll, Impair, Spread, Tee, Ttl, Work, decrement_
 /// State of NFs that is read and changed while they run. The copies of an NF share it.
 pub mod live {
     pub use crate::firewall::LiveRules;
+    pub use crate::maglev::LiveBackends;
+    pub use crate::nat::LiveSessions;
 }
 
 macro_rules! kinds {

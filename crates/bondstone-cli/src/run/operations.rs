@@ -1,13 +1,16 @@
 //! Live operations on NFs, executed by the threads of clients of the control socket.
 
-use control::{Refusal, Request, RulesChanged, RulesPage};
+use control::{MaglevBackends, MaglevDrained, NatClosed, NatSessions, Refusal, Request, RulesChanged, RulesPage};
 use diagnostics::Diagnostic;
 use graph::Nf;
-use nf::Firewall;
-use nf::live::LiveRules;
+use nf::live::{LiveBackends, LiveRules, LiveSessions};
+use nf::{Firewall, Maglev, Nat44, Nat64};
 use runtime::LiveNfs;
 use std::any::Any;
 use std::sync::Arc;
+
+/// Kinds with sessions.
+const NAT: &[&str] = &[Nat44::KIND, Nat64::KIND];
 
 /// Executes a request that operates an NF; returns `None` for others.
 pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_json::Value, Refusal>> {
@@ -16,6 +19,14 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
             .and_then(|(nf, rules)| to_json(&RulesPage { nf, ..rules.page(from.unwrap_or(1)) })),
         Request::ChangeRules { nf, changes } => select::<LiveRules>(nfs, nf.as_deref(), &[Firewall::KIND])
             .and_then(|(nf, rules)| to_json(&RulesChanged { nf, ..rules.change(changes)? })),
+        Request::NatSessions { nf, filter, from } => select::<LiveSessions>(nfs, nf.as_deref(), NAT)
+            .and_then(|(nf, live)| to_json(&NatSessions { nf, ..live.page(filter, from.as_deref())? })),
+        Request::NatClose { nf, filter, from } => select::<LiveSessions>(nfs, nf.as_deref(), NAT)
+            .and_then(|(nf, live)| to_json(&NatClosed { nf, ..live.close(filter, from.as_deref())? })),
+        Request::MaglevBackends { nf } => select::<LiveBackends>(nfs, nf.as_deref(), &[Maglev::KIND])
+            .and_then(|(nf, live)| to_json(&MaglevBackends { nf, ..live.list()? })),
+        Request::MaglevDrain { nf, backend, drain } => select::<LiveBackends>(nfs, nf.as_deref(), &[Maglev::KIND])
+            .and_then(|(nf, live)| to_json(&MaglevDrained { nf, ..live.drain(backend, *drain)? })),
         Request::Stats {} | Request::Reload { .. } | Request::Stop {} => return None,
     })
 }

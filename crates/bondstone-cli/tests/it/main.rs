@@ -19,6 +19,7 @@ mod firewall_stateful;
 mod generators;
 mod images;
 mod lint;
+mod live_sessions;
 mod maglev;
 mod matrix;
 mod memory;

@@ -7,8 +7,9 @@ use super::destination::{Destination, ForwardAction};
 use super::service_map::ServiceMap;
 use super::settings::{Settings, Unmatched};
 use crate::fragment_queue::FragmentQueue;
+use crate::visits::Visits;
 use diagnostics::Diagnostic;
-use graph::{Context, Counters, Row, StatsTable};
+use graph::{Context, Counters, Named, Row, StatsTable};
 use packet::BURST;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +74,7 @@ pub(super) struct Balancer {
     time_unit: u32,
     pub(super) counters: Counters<CounterId>,
     pub(super) stats_table: Arc<StatsTable>,
+    pub(super) visits: Visits<Balancer>,
 }
 
 fn table<K: FlowKey>(capacity: usize, full: Full, key: &'static str) -> Result<FlowTable<K, Connection>, Diagnostic> {
@@ -83,7 +85,7 @@ fn table<K: FlowKey>(capacity: usize, full: Full, key: &'static str) -> Result<F
 }
 
 impl Balancer {
-    pub(super) fn new(s: &Settings, pool: Arc<PoolHandle>) -> Result<Self, Diagnostic> {
+    pub(super) fn new(s: &Settings, pool: Arc<PoolHandle>, visits: Visits<Balancer>) -> Result<Self, Diagnostic> {
         let config = pool.0.config.clone();
         let services = ServiceMap::new(&config)?;
         let version = pool.0.version();
@@ -126,6 +128,7 @@ impl Balancer {
             time_unit,
             counters: Counters::default(),
             stats_table: Arc::new(StatsTable::new(&COLUMNS, ROWS_MAX)),
+            visits,
             version,
             snapshot,
             pool,
@@ -196,11 +199,7 @@ impl Balancer {
         let row = |(n, b): (usize, &Backend)| -> Row {
             let service = &config.services[b.service];
             let slots = shares[b.service][n - service.backends.start];
-            let state = match self.snapshot.states[n] {
-                BackendState::Up => "up",
-                BackendState::Draining => "draining",
-                BackendState::Down => "down",
-            };
+            let state = self.snapshot.states[n].name();
             let share = format!("{:.2} %", slots as f64 * 100.0 / config.table_size as f64);
             let columns = [packets[n].to_string(), service.name.clone(), b.name.clone(), b.address.to_string()];
             (packets[n], columns.into_iter().chain([state.to_owned(), share]).collect())
