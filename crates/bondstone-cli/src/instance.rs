@@ -2,8 +2,9 @@
 
 use crate::exit::Exit;
 use crate::stdout::stdout;
-use control::{Client, ClientError};
+use control::{Client, ClientError, MAX_LINE_LEN, Request};
 use diagnostics::{Diagnostic, Diagnostics};
+use serde::de::DeserializeOwned;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,15 @@ impl Target {
     /// Connects to the instance.
     pub(crate) fn connect(&self) -> anyhow::Result<Client> {
         Instance::named(self.instance.clone()).connect()
+    }
+
+    /// Sends a request of several changes; `remedy` is that for too many of them.
+    pub(crate) fn change<T: DeserializeOwned>(&self, request: &Request, remedy: &str) -> anyhow::Result<T> {
+        if serde_json::to_vec(request)?.len() >= MAX_LINE_LEN {
+            let problem = Diagnostic::new(format!("the changes are longer than {MAX_LINE_LEN} bytes"));
+            return Err(Diagnostics(vec![problem.remedy(remedy)]).into());
+        }
+        Ok(self.connect()?.call(request)?)
     }
 
     /// Prints a result, as JSON or by a function.

@@ -39,12 +39,14 @@ mod reload;
 mod reproduce;
 #[cfg(feature = "measure")]
 mod results;
+mod routes;
 mod rules;
 mod run;
 #[cfg(feature = "measure")]
 mod session;
 mod source;
 mod stats;
+mod stdin_lines;
 mod stdout;
 mod stop;
 mod table;
@@ -107,6 +109,8 @@ enum Command {
     Reload(reload::Reload),
     #[command(subcommand)]
     Rules(rules::Rules),
+    #[command(subcommand)]
+    Routes(routes::Routes),
     #[command(subcommand)]
     Nat(nat::Nat),
     #[command(subcommand)]
@@ -203,6 +207,7 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Top(top) => top.run(),
         Command::Reload(reload) => reload.run(),
         Command::Rules(rules) => rules.run(),
+        Command::Routes(routes) => routes.run(),
         Command::Nat(nat) => nat.run(),
         Command::Maglev(maglev) => maglev.run(),
         Command::Stop(stop) => stop.run(),

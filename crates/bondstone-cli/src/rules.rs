@@ -2,11 +2,10 @@
 
 use crate::exit::Exit;
 use crate::instance::Target;
+use crate::stdin_lines::lines;
 use crate::table::{Table, count};
-use anyhow::Context as _;
-use control::{MAX_LINE_LEN, Request, RuleChange, RuleEntry, RulesChanged, RulesPage};
-use diagnostics::{Diagnostic, Diagnostics};
-use std::io::{Read as _, Write};
+use control::{Request, RuleChange, RuleEntry, RulesChanged, RulesPage};
+use std::io::Write;
 
 /// Lists and changes the rules of a running firewall, without losing a packet.
 ///
@@ -91,23 +90,6 @@ impl Rules {
     }
 }
 
-/// Returns the arguments, or the lines of standard input without comments.
-fn lines(arguments: &[String]) -> anyhow::Result<Vec<String>> {
-    if arguments != ["-"] {
-        return Ok(arguments.to_vec());
-    }
-    let mut text = String::new();
-    std::io::stdin().take(MAX_LINE_LEN as u64).read_to_string(&mut text).context("standard input")?;
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    let lines: Vec<String> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
-    if lines.is_empty() {
-        return Err(
-            Diagnostics(vec![Diagnostic::new("standard input has no rules").remedy("write one per line")]).into()
-        );
-    }
-    Ok(lines)
-}
-
 /// Returns all rules, which the instance lists in pages.
 fn list(nf: Option<&String>, target: &Target) -> anyhow::Result<RulesPage> {
     let mut client = target.connect()?;
@@ -130,13 +112,8 @@ fn print_list(list: &RulesPage, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 fn change(nf: Option<&String>, target: &Target, changes: Vec<RuleChange>) -> anyhow::Result<Exit> {
-    let request = Request::ChangeRules { nf: nf.cloned(), changes };
-    if serde_json::to_vec(&request)?.len() >= MAX_LINE_LEN {
-        let problem = Diagnostic::new(format!("the changes are longer than {MAX_LINE_LEN} bytes"));
-        let remedy = "write the rules to the file that the setting file of the firewall names";
-        return Err(Diagnostics(vec![problem.remedy(remedy)]).into());
-    }
-    let changed: RulesChanged = target.connect()?.call(&request)?;
+    let remedy = "write the rules to the file that the setting file of the firewall names";
+    let changed: RulesChanged = target.change(&Request::ChangeRules { nf: nf.cloned(), changes }, remedy)?;
     target.print(&changed, |changed, out| {
         let RulesChanged { nf, added, removed, total } = changed;
         writeln!(out, "{nf}: {added} added, {removed} removed, {total} in total")

@@ -37,7 +37,8 @@ pub mod socket;
 pub use client::{Client, ClientError};
 pub use directory::{instances, own_socket, runtime_directory};
 pub use protocol::{
-    Hello, MAX_LINE_LEN, MaglevBackend, MaglevBackends, MaglevDrained, NatClosed, NatSession, NatSessions,
-    RELOAD_TIMEOUT, Refusal, Request, RuleChange, RuleEntry, RulesChanged, RulesPage, VERSION, schema,
+    Hello, MAX_LINE_LEN, MaglevBackend, MaglevBackends, MaglevDrained, NatClosed, NatSession, NatSessions, NextHop,
+    RELOAD_TIMEOUT, Refusal, Request, Route, RouteChange, RoutesChanged, RoutesPage, RuleChange, RuleEntry,
+    RulesChanged, RulesPage, VERSION, schema,
 };
 pub use server::{Counters, MAX_CLIENTS, Server};

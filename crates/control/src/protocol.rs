@@ -2,10 +2,12 @@
 
 mod maglev;
 mod nat;
+mod routes;
 mod rules;
 
 pub use maglev::{MaglevBackend, MaglevBackends, MaglevDrained};
 pub use nat::{NatClosed, NatSession, NatSessions};
+pub use routes::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
 pub use rules::{RuleChange, RuleEntry, RulesChanged, RulesPage};
 
 use diagnostics::Diagnostic;
@@ -114,6 +116,23 @@ pub enum Request {
         /// False to let it receive new connections again.
         drain: bool,
     },
+    /// Returns routes of a router, a [page](RoutesPage) of them.
+    Routes {
+        /// Name of the NF; it may be omitted if there is only one router.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// `next` of the previous response.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+    },
+    /// Changes routes of a router: all of them or, if one is invalid, none; returns [`RoutesChanged`].
+    ChangeRoutes {
+        /// Name of the NF; it may be omitted if there is only one router.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Changes, in order.
+        changes: Vec<RouteChange>,
+    },
 }
 
 /// A refused request.
@@ -184,6 +203,8 @@ pub fn schema() -> serde_json::Value {
         nat_close: NatClosed,
         maglev_backends: MaglevBackends,
         maglev_drain: MaglevDrained,
+        routes: RoutesPage,
+        change_routes: RoutesChanged,
     }
     serde_json::to_value(schemars::schema_for!(Protocol)).unwrap_or_default()
 }
@@ -196,7 +217,24 @@ mod tests {
     fn requests_are_tagged_objects() {
         assert_eq!(serde_json::to_string(&Request::Stats {}).unwrap(), r#"{"request":"stats"}"#);
         assert_eq!(serde_json::to_string(&Request::Reload { file: None }).unwrap(), r#"{"request":"reload"}"#);
-        for invalid in [r#"{"request":"stats","of":1}"#, r#"{"request":"start"}"#, "{}", "[]", "7"] {
+        let removal = Request::ChangeRules { nf: None, changes: vec![RuleChange::Remove(3)] };
+        let text = r#"{"request":"change-rules","changes":[{"remove":3}]}"#;
+        assert_eq!(serde_json::to_string(&removal).unwrap(), text);
+        for invalid in [
+            r#"{"request":"stats","of":1}"#,
+            r#"{"request":"start"}"#,
+            r#"{"request":"rules","from":-1}"#,
+            r#"{"request":"change-rules"}"#,
+            r#"{"request":"change-rules","changes":[{"add":{"rule":"drop","at":1}}]}"#,
+            r#"{"request":"change-rules","changes":[{"add":"drop","remove":1}]}"#,
+            r#"{"request":"change-routes","changes":[{"replace":"10.0.0.0/8"}]}"#,
+            r#"{"request":"nat-close","nf":"nat"}"#,
+            r#"{"request":"nat-sessions","filter":"tcp"}"#,
+            r#"{"request":"maglev-drain","backend":"a"}"#,
+            "{}",
+            "[]",
+            "7",
+        ] {
             assert!(serde_json::from_str::<Request>(invalid).is_err(), "{invalid}");
         }
     }

@@ -1,10 +1,13 @@
 //! Live operations on NFs, executed by the threads of clients of the control socket.
 
-use control::{MaglevBackends, MaglevDrained, NatClosed, NatSessions, Refusal, Request, RulesChanged, RulesPage};
+use control::{
+    MaglevBackends, MaglevDrained, NatClosed, NatSessions, Refusal, Request, RoutesChanged, RoutesPage, RulesChanged,
+    RulesPage,
+};
 use diagnostics::Diagnostic;
 use graph::Nf;
-use nf::live::{LiveBackends, LiveRules, LiveSessions};
-use nf::{Firewall, Maglev, Nat44, Nat64};
+use nf::live::{LiveBackends, LiveRoutes, LiveRules, LiveSessions};
+use nf::{Firewall, L3fwd, Maglev, Nat44, Nat64};
 use runtime::LiveNfs;
 use std::any::Any;
 use std::sync::Arc;
@@ -27,6 +30,10 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
             .and_then(|(nf, live)| to_json(&MaglevBackends { nf, ..live.list()? })),
         Request::MaglevDrain { nf, backend, drain } => select::<LiveBackends>(nfs, nf.as_deref(), &[Maglev::KIND])
             .and_then(|(nf, live)| to_json(&MaglevDrained { nf, ..live.drain(backend, *drain)? })),
+        Request::Routes { nf, from } => select::<LiveRoutes>(nfs, nf.as_deref(), &[L3fwd::KIND])
+            .and_then(|(nf, live)| to_json(&RoutesPage { nf, ..live.page(from.as_deref())? })),
+        Request::ChangeRoutes { nf, changes } => select::<LiveRoutes>(nfs, nf.as_deref(), &[L3fwd::KIND])
+            .and_then(|(nf, live)| to_json(&RoutesChanged { nf, ..live.change(changes)? })),
         Request::Stats {} | Request::Reload { .. } | Request::Stop {} => return None,
     })
 }

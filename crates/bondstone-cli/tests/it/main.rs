@@ -42,6 +42,7 @@ mod reproduce;
 #[cfg(feature = "measure")]
 mod results;
 mod routers;
+mod routes;
 mod rules;
 #[cfg(feature = "measure")]
 #[path = "../../../report/examples/samples/mod.rs"]

@@ -74,7 +74,7 @@ fn a_rule_takes_effect_and_other_flows_lose_no_packet() {
     wrong(command(&dir, &["rules", "add", "drop", "--nf", "hops"]), "\"hops\": is of kind ttl, not firewall");
     wrong(command(&dir, &["rules", "list", "other"]), "name one of fw");
     wrong(with_input(&dir, &["rules", "add", "-"], "drop dport 9\ndrop dport x\n"), "change 2 of 2");
-    wrong(with_input(&dir, &["rules", "add", "-"], "# nothing\n"), "no rules");
+    wrong(with_input(&dir, &["rules", "add", "-"], "# nothing\n"), "no lines");
 
     let said = command(&dir, &["rules", "add", "drop src 10.0.0.1", "--at", "1"]);
     assert_eq!((said.status, said.out.as_str()), (Some(0), "fw: 1 added, 0 removed, 3 in total\n"), "{}", said.err);
