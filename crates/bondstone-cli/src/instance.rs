@@ -73,7 +73,7 @@ impl Instance {
             return Client::connect(socket).map_err(|e| {
                 let remedy = match &e {
                     ClientError::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                        "run this command as the user who runs the instance"
+                        "run this command as the user who runs the instance, or as a member of its group (run --control-group)"
                     }
                     _ => "check whether the instance runs",
                 };
@@ -81,7 +81,7 @@ impl Instance {
             });
         }
         let dir = control::runtime_directory();
-        let mut all = dir.as_deref().map(control::instances).unwrap_or_default();
+        let mut all: Vec<_> = control::directories().iter().flat_map(|dir| control::instances(dir)).collect();
         let selected: Vec<usize> = (0..all.len()).filter(|&n| self.selects(&all[n].1)).collect();
         if let [one] = selected[..] {
             return Ok(all.swap_remove(one).1);

@@ -23,7 +23,13 @@ pub const VERSION: u32 = 1;
 pub const MAX_LINE_LEN: usize = 1 << 20;
 
 /// Longest time in which a server answers a reload: it builds NFs.
-pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Longest time for which a stopped run forwards queued and held packets.
+pub const DRAIN_MAX: Duration = Duration::from_secs(3600);
+
+/// Longest time in which a run ends after that.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The first line that a server sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -57,8 +63,14 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<PathBuf>,
     },
-    /// Stops the run as Ctrl-C does, without waiting for its end.
-    Stop {},
+    /// Stops the run as Ctrl-C does.
+    Stop {
+        /// Seconds, at most 3,600. The run then receives no more packets from ports, forwards those that are queued or
+        /// held, at most for this time, and stops. The response is the final summary. Without it, the response is `null`
+        /// and precedes the stop.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drain: Option<u64>,
+    },
     /// Returns rules of a firewall, a [page](RulesPage) of them.
     Rules {
         /// Name of the NF; it may be omitted if there is only one firewall.
@@ -133,6 +145,17 @@ pub enum Request {
         /// Changes, in order.
         changes: Vec<RouteChange>,
     },
+}
+
+impl Request {
+    /// Returns the time that a server may need to answer beyond that for other requests.
+    pub fn extra_time(&self) -> Duration {
+        match self {
+            Request::Reload { .. } => RELOAD_TIMEOUT,
+            Request::Stop { drain: Some(seconds) } => Duration::from_secs(*seconds).min(DRAIN_MAX) + END_TIMEOUT,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// A refused request.

@@ -1,5 +1,6 @@
 //! The server.
 
+use crate::group::Group;
 use crate::line::{Limits, Line};
 use crate::protocol::{Hello, MAX_LINE_LEN, Refusal, Request, Response};
 use crate::socket::{self, SocketId};
@@ -76,7 +77,18 @@ impl Server {
     where
         F: Fn(Request, &Counters) -> Result<serde_json::Value, Refusal> + Send + Sync + 'static,
     {
-        let (listener, id) = socket::listen(path)?;
+        Server::start_for_group(path, None, hello, handle)
+    }
+
+    /// As [`Server::start`], for users of a group as well.
+    ///
+    /// # Errors
+    /// As for [`Server::start`], or this user is not in the group.
+    pub fn start_for_group<F>(path: &Path, group: Option<Group>, hello: Hello, handle: F) -> std::io::Result<Server>
+    where
+        F: Fn(Request, &Counters) -> Result<serde_json::Value, Refusal> + Send + Sync + 'static,
+    {
+        let (listener, id) = socket::listen(path, group)?;
         let accepting = listener.try_clone()?;
         let end = Arc::new(AtomicBool::new(false));
         let shared = Shared { hello, handle, counters: Counters::default(), end: end.clone() };
@@ -290,7 +302,7 @@ mod tests {
         let mut running = server();
         let mut client = Client::connect(&running.path).unwrap();
         assert_eq!(running.path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(client.call::<()>(&Request::Stop {}).unwrap_err().to_string(), "not now");
+        assert_eq!(client.call::<()>(&Request::Stop { drain: None }).unwrap_err().to_string(), "not now");
         let second = Server::start(&running.path, Hello::new(String::new()), |_, _| Ok(().into())).unwrap_err();
         assert_eq!(second.kind(), std::io::ErrorKind::AddrInUse);
         drop(running.server.take());

@@ -674,6 +674,15 @@ impl Engine {
         self.finish()
     }
 
+    /// Receives no more packets from ports, while queued and held packets are forwarded and timers run, until
+    /// [`Engine::stop`]. Rings, links and sandboxes are received from as before.
+    pub fn close_inputs(&self) {
+        for worker in &self.workers {
+            // ignore errors: the worker has ended
+            let _ = worker.commands.send(Command::CloseInputs);
+        }
+    }
+
     /// Stops receiving from ports; packets that return from sandboxes are received until [`Engine::stop`].
     pub fn stop_receiving(&self) {
         self.stop.store(true, Ordering::Relaxed);

@@ -34,7 +34,7 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
             .and_then(|(nf, live)| to_json(&RoutesPage { nf, ..live.page(from.as_deref())? })),
         Request::ChangeRoutes { nf, changes } => select::<LiveRoutes>(nfs, nf.as_deref(), &[L3fwd::KIND])
             .and_then(|(nf, live)| to_json(&RoutesChanged { nf, ..live.change(changes)? })),
-        Request::Stats {} | Request::Reload { .. } | Request::Stop {} => return None,
+        Request::Stats {} | Request::Reload { .. } | Request::Stop { .. } => return None,
     })
 }
 

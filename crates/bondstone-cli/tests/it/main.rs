@@ -53,6 +53,7 @@ mod sandboxes;
 mod server;
 mod shipped;
 mod sriov;
+mod stop;
 mod tcp;
 mod trusted_sandboxes;
 mod watchdog;

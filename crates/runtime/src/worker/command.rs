@@ -6,4 +6,6 @@ use super::exchange::Exchange;
 pub(crate) enum Command {
     /// Replaces the graph.
     Replace(Box<Exchange>),
+    /// Receives no more from inputs that are not polled after a stop; timers and other inputs continue.
+    CloseInputs,
 }

@@ -104,8 +104,10 @@ impl Device for Bondstone {
         let files = [Some(program.clone()), folder].into_iter().flatten().collect();
         let options = ContainerOptions { files, creates_interfaces: false };
         let command = CommandLine::new(program.display().to_string());
-        let control = control_socket(context).display().to_string();
-        let command = command.args(["run".to_owned(), file.display().to_string(), "--control".to_owned(), control]);
+        let mut command = command.args(["run".to_owned(), file.display().to_string()]);
+        if firewall(chain).is_some() {
+            command = command.args(["--control".to_owned(), control_socket(context).display().to_string()]);
+        }
         let mut program = attachment.start(context, "bondstone", command, &options)?;
         program.wait_until(context, "forwarding", |p| p.output_tail().lines().any(|l| l.starts_with("CPU ")))?;
         context.record(text);
