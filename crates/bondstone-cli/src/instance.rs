@@ -5,7 +5,7 @@ use crate::stdout::stdout;
 use control::{Client, ClientError, MAX_LINE_LEN, Request};
 use diagnostics::{Diagnostic, Diagnostics};
 use serde::de::DeserializeOwned;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Selects an instance.
@@ -50,13 +50,15 @@ impl Target {
         result: &T,
         text: impl FnOnce(&T, &mut dyn Write) -> std::io::Result<()>,
     ) -> anyhow::Result<Exit> {
-        let mut out = stdout();
+        // lists may be long, and standard output is written line by line
+        let mut out = BufWriter::new(stdout());
         if self.json {
             serde_json::to_writer_pretty(&mut out, result)?;
             writeln!(out)?;
         } else {
             text(result, &mut out)?;
         }
+        out.flush()?;
         Ok(Exit::Success)
     }
 }
