@@ -1,7 +1,11 @@
 //! The instance that a command operates.
 
-use control::{Client, ClientError};
+use crate::exit::Exit;
+use crate::stdout::stdout;
+use control::{Client, ClientError, MAX_LINE_LEN, Request};
 use diagnostics::{Diagnostic, Diagnostics};
+use serde::de::DeserializeOwned;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Selects an instance.
@@ -11,6 +15,52 @@ pub(crate) struct Instance {
     /// instance runs.
     #[arg(value_name = "INSTANCE")]
     name: Option<String>,
+}
+
+/// Options of a command that operates an NF of an instance.
+#[derive(clap::Args)]
+pub(crate) struct Target {
+    /// Control socket, chain file, name of the chain file, or number of the process; it may be omitted if only one
+    /// instance runs.
+    #[arg(long, value_name = "INSTANCE")]
+    instance: Option<String>,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Target {
+    /// Connects to the instance.
+    pub(crate) fn connect(&self) -> anyhow::Result<Client> {
+        Instance::named(self.instance.clone()).connect()
+    }
+
+    /// Sends a request of several changes; `remedy` is that for too many of them.
+    pub(crate) fn change<T: DeserializeOwned>(&self, request: &Request, remedy: &str) -> anyhow::Result<T> {
+        if serde_json::to_vec(request)?.len() >= MAX_LINE_LEN {
+            let problem = Diagnostic::new(format!("the changes are longer than {MAX_LINE_LEN} bytes"));
+            return Err(Diagnostics(vec![problem.remedy(remedy)]).into());
+        }
+        Ok(self.connect()?.call(request)?)
+    }
+
+    /// Prints a result, as JSON or by a function.
+    pub(crate) fn print<T: serde::Serialize>(
+        &self,
+        result: &T,
+        text: impl FnOnce(&T, &mut dyn Write) -> std::io::Result<()>,
+    ) -> anyhow::Result<Exit> {
+        // lists may be long, and standard output is written line by line
+        let mut out = BufWriter::new(stdout());
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, result)?;
+            writeln!(out)?;
+        } else {
+            text(result, &mut out)?;
+        }
+        out.flush()?;
+        Ok(Exit::Success)
+    }
 }
 
 impl Instance {
@@ -25,7 +75,7 @@ impl Instance {
             return Client::connect(socket).map_err(|e| {
                 let remedy = match &e {
                     ClientError::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                        "run this command as the user who runs the instance"
+                        "run this command as the user who runs the instance, or as a member of its group (run --control-group)"
                     }
                     _ => "check whether the instance runs",
                 };
@@ -33,7 +83,7 @@ impl Instance {
             });
         }
         let dir = control::runtime_directory();
-        let mut all = dir.as_deref().map(control::instances).unwrap_or_default();
+        let mut all: Vec<_> = control::directories().iter().flat_map(|dir| control::instances(dir)).collect();
         let selected: Vec<usize> = (0..all.len()).filter(|&n| self.selects(&all[n].1)).collect();
         if let [one] = selected[..] {
             return Ok(all.swap_remove(one).1);

@@ -28,7 +28,9 @@ mod import;
 mod instance;
 mod interrupt;
 mod lint;
+mod maglev;
 mod metrics;
+mod nat;
 mod new;
 mod nf;
 mod notify;
@@ -38,11 +40,14 @@ mod reload;
 mod reproduce;
 #[cfg(feature = "measure")]
 mod results;
+mod routes;
+mod rules;
 mod run;
 #[cfg(feature = "measure")]
 mod session;
 mod source;
 mod stats;
+mod stdin_lines;
 mod stdout;
 mod stop;
 mod table;
@@ -109,6 +114,14 @@ enum Command {
     Capture(capture::CaptureCommand),
     Trace(trace::TraceCommand),
     Reload(reload::Reload),
+    #[command(subcommand)]
+    Rules(rules::Rules),
+    #[command(subcommand)]
+    Routes(routes::Routes),
+    #[command(subcommand)]
+    Nat(nat::Nat),
+    #[command(subcommand)]
+    Maglev(maglev::Maglev),
     Stop(stop::Stop),
     #[cfg(feature = "measure")]
     Bench(Box<bench::Bench>),
@@ -202,6 +215,10 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Capture(capture) => capture.run(),
         Command::Trace(trace) => trace.run(),
         Command::Reload(reload) => reload.run(),
+        Command::Rules(rules) => rules.run(),
+        Command::Routes(routes) => routes.run(),
+        Command::Nat(nat) => nat.run(),
+        Command::Maglev(maglev) => maglev.run(),
         Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(registry),

@@ -1,5 +1,7 @@
 //! `bondstone run`.
 
+mod drain;
+mod operations;
 mod reloader;
 mod streams;
 
@@ -13,13 +15,14 @@ use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
 use config::ChainFile;
-use control::{Hello, Refusal, Reply, Request, Server};
+use control::{Group, Hello, Refusal, Reply, Request, Server};
 use diagnostics::Diagnostics;
 use dpdk::Memory;
+use drain::Drain;
 use graph::{FileVersion, Registry};
 use logger::eprintln;
 use reloader::Reloader;
-use runtime::{Cycles, IdlePolicy, Name, Options, PortSummary, Summary};
+use runtime::{Cycles, IdlePolicy, LiveNfs, Name, Options, PortSummary, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -66,6 +69,10 @@ pub(crate) struct Run {
     /// $XDG_RUNTIME_DIR/bondstone, where they look for it].
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
+    /// Opens the control socket to the users of this group as well: its mode is then 0660, and the directory of sockets
+    /// is passable for them.
+    #[arg(long, value_name = "GROUP")]
+    control_group: Option<String>,
     /// Reloads the chain file when it changes, or a file that its settings name; `bondstone reload` and SIGHUP do so on
     /// request.
     #[arg(long)]
@@ -114,6 +121,7 @@ impl Run {
         if let Some(socket) = &self.control {
             control::socket::check(socket).map_err(|e| Diagnostics(vec![e]))?;
         }
+        let group = self.control_group()?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
         for sandbox in &file.sandboxes {
             eprintln!("starting sandbox {}: {}", sandbox.name, sandbox.isolation.name());
@@ -152,7 +160,7 @@ impl Run {
             eprintln!("port {:?} ({}): waiting for {event}", port.name, port.device);
         }
         let metrics = self.metrics.map(|address| serve_metrics(address, sender.clone())).transpose()?;
-        let server = self.serve(sender)?;
+        let server = self.serve(sender, chains.engine().live_nfs().clone(), group)?;
         for (cpu, worker) in &before.workers {
             eprintln!("CPU {cpu} runs {}, {}", worker.chains.join(", "), idle_description(chains.idle()));
         }
@@ -163,6 +171,7 @@ impl Run {
         let mut interrupted = false;
         // packets may have moved before the first snapshot, so the first line counts from the start
         let mut has_printed = false;
+        let mut drain: Option<Drain> = None;
         while !chains.is_finished() {
             manager.alive();
             let elapsed = start.elapsed();
@@ -183,6 +192,9 @@ impl Run {
                 next += Duration::from_secs(1);
             }
             reloader.watch(&mut chains, &mut manager);
+            if drain.as_mut().is_some_and(|drain| drain.is_over(&chains)) {
+                break;
+            }
             let due = self.time.map_or(next, |t| t.min(next)).saturating_sub(start.elapsed());
             match events.recv_timeout(due.min(Duration::from_millis(20))) {
                 Ok(Event::Interrupt) => {
@@ -204,19 +216,32 @@ impl Run {
                 Ok(Event::Request(Request::Trace { filter, packets }, result)) => {
                     drop(result.send(streams::trace(chains.engine(), filter, packets)));
                 }
-                Ok(Event::Request(Request::Stop {}, result)) => {
+                Ok(Event::Request(Request::Stop { drain: Some(_) }, result)) if drain.is_some() => {
+                    drop(result.send(Err(Refusal::new("the run is stopping already"))));
+                }
+                Ok(Event::Request(Request::Stop { drain: Some(seconds) }, result)) => {
+                    eprintln!("note: receiving no more packets; stops once all are forwarded, or after {seconds} s");
+                    drain = Some(Drain::start(&chains, seconds, result));
+                }
+                Ok(Event::Request(Request::Stop { drain: None }, result)) => {
                     drop(result.send(Ok(serde_json::Value::Null.into())));
                     eprintln!("note: stopped through the control socket");
                     break;
                 }
+                // executed by the thread of the client
+                Ok(Event::Request(..)) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
         drop(manager);
         // first the receiver, so that no client waits for a result
         drop(events);
-        drop((server, metrics));
+        drop(metrics);
+        // a client that waits for the end gets its summary
+        let server = server.filter(|_| drain.is_some());
         let summary = chains.stop();
+        drain.into_iter().for_each(|drain| drain.end(&summary));
+        drop(server);
         let printed = self.print(&summary);
         for error in &summary.errors {
             eprintln!("error: {error}");
@@ -233,12 +258,20 @@ impl Run {
         printed.map(|()| exit)
     }
 
+    /// Returns the group of the control socket.
+    fn control_group(&self) -> anyhow::Result<Option<Group>> {
+        let Some(name) = &self.control_group else { return Ok(None) };
+        let group = Group::named(name)
+            .and_then(|group| self.control.iter().try_for_each(|socket| group.check_directory(socket)).map(|()| group));
+        Ok(Some(group.map_err(|e| Diagnostics(vec![e]))?))
+    }
+
     /// Serves the control socket. Without `--control`, a socket that cannot be created is only reported.
-    fn serve(&self, events: Sender<Event>) -> anyhow::Result<Option<Server>> {
+    fn serve(&self, events: Sender<Event>, nfs: LiveNfs, group: Option<Group>) -> anyhow::Result<Option<Server>> {
         let socket = match (&self.control, control::runtime_directory()) {
             (Some(socket), _) => socket.clone(),
             (None, None) => return Ok(None),
-            (None, Some(dir)) => match control::own_socket(&dir, &self.chain) {
+            (None, Some(dir)) => match control::own_socket(&dir, &self.chain, group) {
                 Ok(socket) => socket,
                 Err(e) => {
                     eprintln!("note: no control socket in {}: {e}", dir.display());
@@ -249,9 +282,11 @@ impl Run {
         // the main thread has the counts; results take it less than an interval of its events
         let events = Mutex::new(events);
         let handle = move |request, counters: &control::Counters| {
+            if let Some(result) = operations::execute(&request, &nfs) {
+                return result.map(Reply::from);
+            }
             let (result, results) = channel();
-            let timeout =
-                if matches!(request, Request::Reload { .. }) { control::RELOAD_TIMEOUT } else { RESULT_TIMEOUT };
+            let timeout = RESULT_TIMEOUT + request.extra_time();
             let sent = events.lock().unwrap_or_else(PoisonError::into_inner).send(Event::Request(request, result));
             let ended = || Refusal::new("the run is ending, or builds the NFs of a new chain file");
             sent.map_err(|_| ended())?;
@@ -262,7 +297,7 @@ impl Run {
             Ok(reply)
         };
         let hello = Hello::new(self.chain.display().to_string());
-        match Server::start(&socket, hello, handle) {
+        match Server::start_for_group(&socket, group, hello, handle) {
             Ok(server) => Ok(Some(server)),
             Err(e) if self.control.is_none() => {
                 eprintln!("note: no control socket {}: {e}", socket.display());

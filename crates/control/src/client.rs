@@ -1,6 +1,6 @@
 //! The client.
 
-use crate::protocol::{Hello, RELOAD_TIMEOUT, Refusal, Request, Response, VERSION};
+use crate::protocol::{Hello, Refusal, Request, Response, VERSION};
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::Shutdown;
@@ -83,8 +83,7 @@ impl Client {
     pub fn call<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T, ClientError> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        let timeout = if matches!(request, Request::Reload { .. }) { RELOAD_TIMEOUT } else { TIMEOUT };
-        self.stream.get_ref().set_read_timeout(Some(timeout))?;
+        self.stream.get_ref().set_read_timeout(Some(TIMEOUT + request.extra_time()))?;
         self.stream.get_mut().write_all(&line)?;
         match serde_json::from_str(&read_line(&mut self.stream)?)? {
             Response::Ok(value) => Ok(serde_json::from_value(value)?),

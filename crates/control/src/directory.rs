@@ -1,12 +1,15 @@
 //! The directory of the sockets of one user.
 
 use crate::client::Client;
+use crate::group::Group;
 use std::fs::{DirBuilder, read_dir};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// Environment variable that names another directory.
 const VARIABLE: &str = "BONDSTONE_RUNTIME_DIR";
+/// Directory of the instances of root.
+const ROOT_DIRECTORY: &str = "/run/bondstone";
 
 /// Returns the directory of the sockets: `$BONDSTONE_RUNTIME_DIR`, `/run/bondstone` for root, otherwise `bondstone` in
 /// `$XDG_RUNTIME_DIR`; `None` if a user has none of them.
@@ -15,18 +18,32 @@ pub fn runtime_directory() -> Option<PathBuf> {
         return Some(dir.into());
     }
     if rustix::process::geteuid().is_root() {
-        return Some("/run/bondstone".into());
+        return Some(ROOT_DIRECTORY.into());
     }
     std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join("bondstone"))
 }
 
+/// Returns the directories in which a user finds the sockets of instances: its own, and that of root, which may be open to
+/// a group of the user.
+pub fn directories() -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = runtime_directory().into_iter().collect();
+    let own_is_named = std::env::var_os(VARIABLE).is_some_and(|dir| !dir.is_empty());
+    if !own_is_named && !all.contains(&ROOT_DIRECTORY.into()) {
+        all.push(ROOT_DIRECTORY.into());
+    }
+    all
+}
+
 /// Returns the socket of this process, which runs `file`: its name without extension and the number of the process.
-/// Creates the directory, and removes sockets that killed processes have left in it.
+/// Creates the directory, which `group` can then list and pass, and removes sockets that killed processes have left in it.
 ///
 /// # Errors
 /// The directory cannot be created.
-pub fn own_socket(dir: &Path, file: &Path) -> std::io::Result<PathBuf> {
+pub fn own_socket(dir: &Path, file: &Path, group: Option<Group>) -> std::io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    if let Some(group) = group {
+        group.set(dir, 0o750)?;
+    }
     for socket in sockets(dir) {
         if matches!(std::os::unix::net::UnixStream::connect(&socket), Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused)
         {
@@ -79,7 +96,7 @@ mod tests {
     #[test]
     fn sockets_of_ports_are_not_connected() {
         let dir = tempfile::tempdir().unwrap();
-        let own = own_socket(dir.path(), Path::new("edge.toml")).unwrap();
+        let own = own_socket(dir.path(), Path::new("edge.toml"), None).unwrap();
         for socket in [&own, &dir.path().join("in.sock"), &dir.path().join("port-a.sock")] {
             std::fs::write(socket, "").unwrap();
         }
@@ -95,7 +112,7 @@ mod tests {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
         std::fs::write(dir.path().join(".4294967295/s"), "").unwrap();
-        own_socket(dir.path(), Path::new("edge.toml")).unwrap();
+        own_socket(dir.path(), Path::new("edge.toml"), None).unwrap();
         let mut left: Vec<_> =
             read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         left.sort();

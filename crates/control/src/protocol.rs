@@ -1,5 +1,15 @@
 //! Requests and responses.
 
+mod maglev;
+mod nat;
+mod routes;
+mod rules;
+
+pub use maglev::{MaglevBackend, MaglevBackends, MaglevDrained};
+pub use nat::{NatClosed, NatSession, NatSessions};
+pub use routes::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
+pub use rules::{RuleChange, RuleEntry, RulesChanged, RulesPage};
+
 use bpf::Program;
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;
@@ -11,10 +21,16 @@ use std::time::Duration;
 pub const VERSION: u32 = 1;
 
 /// Longest request in bytes, its line feed included.
-pub const MAX_LINE_LEN: usize = 64 << 10;
+pub const MAX_LINE_LEN: usize = 1 << 20;
 
 /// Longest time in which a server answers a reload: it builds NFs.
-pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Longest time for which a stopped run forwards queued and held packets.
+pub const DRAIN_MAX: Duration = Duration::from_secs(3600);
+
+/// Longest time in which a run ends after that.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The first line that a server sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -60,8 +76,99 @@ pub enum Request {
         /// Number of packets.
         packets: u32,
     },
-    /// Stops the run as Ctrl-C does, without waiting for its end.
-    Stop {},
+    /// Stops the run as Ctrl-C does.
+    Stop {
+        /// Seconds, at most 3,600. The run then receives no more packets from ports, forwards those that are queued or
+        /// held, at most for this time, and stops. The response is the final summary. Without it, the response is `null`
+        /// and precedes the stop.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drain: Option<u64>,
+    },
+    /// Returns rules of a firewall, a [page](RulesPage) of them.
+    Rules {
+        /// Name of the NF; it may be omitted if there is only one firewall.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Number of the first rule to return, from 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<usize>,
+    },
+    /// Changes rules of a firewall, all of them at once or, if one is invalid, none; returns [`RulesChanged`].
+    ChangeRules {
+        /// Name of the NF; it may be omitted if there is only one firewall.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Changes, each of the list that the previous one makes.
+        changes: Vec<RuleChange>,
+    },
+    /// Returns sessions of an address translator, a [part](NatSessions) of them.
+    NatSessions {
+        /// Name of the NF; it may be omitted if there is only one translator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Conditions that sessions meet all: `tcp`, `udp`, `icmp`, an address, a network, `ADDRESS:PORT` or `:PORT`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        filter: Vec<String>,
+        /// `next` of the previous response.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+    },
+    /// Closes sessions of an address translator; returns their [number](NatClosed).
+    NatClose {
+        /// Name of the NF; it may be omitted if there is only one translator.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Conditions, as for `nat-sessions`; without any, all sessions are closed.
+        filter: Vec<String>,
+        /// `next` of the previous response.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+    },
+    /// Returns the [backends](MaglevBackends) of a load balancer.
+    MaglevBackends {
+        /// Name of the NF; it may be omitted if there is only one load balancer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+    },
+    /// Drains a backend of a load balancer: it receives no new connections, present ones continue. Returns
+    /// [`MaglevDrained`].
+    MaglevDrain {
+        /// Name of the NF; it may be omitted if there is only one load balancer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Name of the backend, or `SERVICE/BACKEND`.
+        backend: String,
+        /// False to let it receive new connections again.
+        drain: bool,
+    },
+    /// Returns routes of a router, a [page](RoutesPage) of them.
+    Routes {
+        /// Name of the NF; it may be omitted if there is only one router.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// `next` of the previous response.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+    },
+    /// Changes routes of a router: all of them or, if one is invalid, none; returns [`RoutesChanged`].
+    ChangeRoutes {
+        /// Name of the NF; it may be omitted if there is only one router.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+        /// Changes, in order.
+        changes: Vec<RouteChange>,
+    },
+}
+
+impl Request {
+    /// Returns the time that a server may need to answer beyond that for other requests.
+    pub fn extra_time(&self) -> Duration {
+        match self {
+            Request::Reload { .. } => RELOAD_TIMEOUT,
+            Request::Stop { drain: Some(seconds) } => Duration::from_secs(*seconds).min(DRAIN_MAX) + END_TIMEOUT,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// The packets that a capture copies.
@@ -158,7 +265,22 @@ pub fn schema() -> serde_json::Value {
         hello: Hello,
         request: Request,
         response: Response,
-        capture_started: CaptureStarted,
+        results: Results,
+    }
+    /// Results of requests in responses, by the name of the request.
+    #[derive(JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[allow(dead_code, reason = "describes the protocol")]
+    struct Results {
+        capture: CaptureStarted,
+        rules: RulesPage,
+        change_rules: RulesChanged,
+        nat_sessions: NatSessions,
+        nat_close: NatClosed,
+        maglev_backends: MaglevBackends,
+        maglev_drain: MaglevDrained,
+        routes: RoutesPage,
+        change_routes: RoutesChanged,
     }
     serde_json::to_value(schemars::schema_for!(Protocol)).unwrap_or_default()
 }
@@ -176,11 +298,22 @@ mod tests {
         assert_eq!(text, r#"{"request":"capture","places":["lan"],"drops":false}"#);
         assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), capture);
         let endless = r#"{"request":"trace","packets":1,"filter":[{"code":5,"jt":0,"jf":0,"k":0}]}"#;
+        let removal = Request::ChangeRules { nf: None, changes: vec![RuleChange::Remove(3)] };
+        let text = r#"{"request":"change-rules","changes":[{"remove":3}]}"#;
+        assert_eq!(serde_json::to_string(&removal).unwrap(), text);
         for invalid in [
             endless,
             r#"{"request":"capture","snaplen":-1}"#,
             r#"{"request":"stats","of":1}"#,
             r#"{"request":"start"}"#,
+            r#"{"request":"rules","from":-1}"#,
+            r#"{"request":"change-rules"}"#,
+            r#"{"request":"change-rules","changes":[{"add":{"rule":"drop","at":1}}]}"#,
+            r#"{"request":"change-rules","changes":[{"add":"drop","remove":1}]}"#,
+            r#"{"request":"change-routes","changes":[{"replace":"10.0.0.0/8"}]}"#,
+            r#"{"request":"nat-close","nf":"nat"}"#,
+            r#"{"request":"nat-sessions","filter":"tcp"}"#,
+            r#"{"request":"maglev-drain","backend":"a"}"#,
             "{}",
             "[]",
             "7",

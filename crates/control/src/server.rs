@@ -1,5 +1,6 @@
 //! The server.
 
+use crate::group::Group;
 use crate::line::{Limits, Line};
 use crate::protocol::{Hello, MAX_LINE_LEN, Refusal, Request, Response};
 use crate::socket::{self, SocketId};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Most simultaneous clients; others are refused.
 pub const MAX_CLIENTS: usize = 16;
 /// Shortest time from one request of a client to the next: a client that sends more waits.
-const MIN_INTERVAL: Duration = Duration::from_millis(1);
+const MIN_INTERVAL: Duration = Duration::from_micros(50);
 /// Longest time in which a client sends a line, or receives a response.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Limits of a request.
@@ -140,7 +141,18 @@ impl Server {
     where
         F: Fn(Request, &Counters) -> Result<Reply, Refusal> + Send + Sync + 'static,
     {
-        let (listener, id) = socket::listen(path)?;
+        Server::start_for_group(path, None, hello, handle)
+    }
+
+    /// As [`Server::start`], for users of a group as well.
+    ///
+    /// # Errors
+    /// As for [`Server::start`], or this user is not in the group.
+    pub fn start_for_group<F>(path: &Path, group: Option<Group>, hello: Hello, handle: F) -> std::io::Result<Server>
+    where
+        F: Fn(Request, &Counters) -> Result<Reply, Refusal> + Send + Sync + 'static,
+    {
+        let (listener, id) = socket::listen(path, group)?;
         let accepting = listener.try_clone()?;
         let end = Arc::new(AtomicBool::new(false));
         let shared = Shared { hello, handle, counters: Counters::default(), end: end.clone() };
@@ -317,7 +329,7 @@ mod tests {
         assert_eq!((count(&mut client, "invalid"), count(&mut client, "requests")), (2, 3));
         // too long: refused once, and the connection ends
         let long = answers(&running.path, &vec![b'x'; 3 * MAX_LINE_LEN]);
-        assert!(long.len() <= 1 && long.iter().all(|a| a["error"]["problem"].as_str().unwrap().contains("65536")));
+        assert!(long.len() <= 1 && long.iter().all(|a| a["error"]["problem"].as_str().unwrap().contains("1048576")));
         assert_eq!(count(&mut client, "invalid"), 3);
         // a line that is not ended is no request
         assert_eq!(answers(&running.path, b"{\"request\":\"stats\"}"), Vec::<serde_json::Value>::new());
@@ -365,7 +377,7 @@ mod tests {
         let mut running = server();
         let mut client = Client::connect(&running.path).unwrap();
         assert_eq!(running.path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(client.call::<()>(&Request::Stop {}).unwrap_err().to_string(), "not now");
+        assert_eq!(client.call::<()>(&Request::Stop { drain: None }).unwrap_err().to_string(), "not now");
         let second = Server::start(&running.path, Hello::new(String::new()), |_, _| Ok(serde_json::Value::Null.into()))
             .unwrap_err();
         assert_eq!(second.kind(), std::io::ErrorKind::AddrInUse);

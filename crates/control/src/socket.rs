@@ -1,6 +1,7 @@
-//! Files of UNIX sockets that are accessible to their owner alone from the start, and that survive neither their
+//! Files of UNIX sockets that are accessible to their owner, or a group, alone from the start, and that survive neither their
 //! process nor a replacement.
 
+use crate::group::Group;
 use diagnostics::Diagnostic;
 use std::fs::{DirBuilder, Permissions, remove_dir, remove_file, rename, set_permissions, symlink_metadata};
 use std::io::ErrorKind;
@@ -31,14 +32,14 @@ fn staging_dir(socket: &Path) -> PathBuf {
 }
 
 /// Device and inode of a socket.
-pub type SocketId = (u64, u64);
+pub(crate) type SocketId = (u64, u64);
 
 fn socket_id(socket: &Path) -> Option<SocketId> {
     symlink_metadata(socket).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Listens on the path, accessible to the owner alone, unless another process does.
-pub fn listen(socket: &Path) -> std::io::Result<(UnixListener, SocketId)> {
+/// Listens on the path, accessible to the owner alone or to a group as well, unless another process does.
+pub(crate) fn listen(socket: &Path, group: Option<Group>) -> std::io::Result<(UnixListener, SocketId)> {
     match symlink_metadata(socket) {
         Ok(file) if !file.file_type().is_socket() => return Err(ErrorKind::AlreadyExists.into()),
         Ok(_) => match UnixStream::connect(socket) {
@@ -53,7 +54,10 @@ pub fn listen(socket: &Path) -> std::io::Result<(UnixListener, SocketId)> {
     DirBuilder::new().mode(0o700).create(&dir)?;
     let staged = dir.join("s");
     let bound = UnixListener::bind(&staged).and_then(|listener| {
-        set_permissions(&staged, Permissions::from_mode(0o600))?;
+        match group {
+            Some(group) => group.set(&staged, 0o660)?,
+            None => set_permissions(&staged, Permissions::from_mode(0o600))?,
+        }
         rename(&staged, socket)?;
         let id = socket_id(socket).ok_or(ErrorKind::NotFound)?;
         Ok((listener, id))
@@ -65,7 +69,7 @@ pub fn listen(socket: &Path) -> std::io::Result<(UnixListener, SocketId)> {
 }
 
 /// Removes the socket and wakes the thread that accepts connections.
-pub fn close(socket: &Path, was: SocketId) {
+pub(crate) fn close(socket: &Path, was: SocketId) {
     // another process may have replaced it
     if socket_id(socket) == Some(was) {
         // ignore errors: the listener may be closed already

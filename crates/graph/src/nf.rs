@@ -192,6 +192,14 @@ impl std::fmt::Debug for SharedState {
     }
 }
 
+impl SharedState {
+    /// Returns the `T` that the copies of an NF share, if they share one.
+    pub fn get<T: Any + Send + Sync>(&self, nf: &str) -> Option<Arc<T>> {
+        let values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        values.get(&(nf.to_owned(), TypeId::of::<T>())).and_then(|value| value.clone().downcast().ok())
+    }
+}
+
 impl BuildContext {
     /// Resolves a path in a setting relative to the directory of the chain file.
     pub fn resolve_path(&self, path: impl AsRef<Path>) -> PathBuf {
@@ -210,8 +218,7 @@ impl BuildContext {
     /// Returns the `T` that the copies of the NF share which this one replaces and whose state it takes over. Its copies
     /// still process packets.
     pub fn before<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
-        let values = self.before.as_ref()?.0.lock().unwrap_or_else(PoisonError::into_inner);
-        values.get(&(self.name.clone(), TypeId::of::<T>())).and_then(|value| value.clone().downcast().ok())
+        self.before.as_ref()?.get(&self.name)
     }
 
     /// Returns the `T` that all copies of this NF share. The first copy creates it with `init`; it outlives nodes that

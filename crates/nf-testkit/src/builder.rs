@@ -3,7 +3,9 @@
 use crate::harness::{BUFFERS, Harness};
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Nf, NfKind, Registry};
+use std::any::Any;
 use std::path::PathBuf;
+use std::sync::Arc;
 use toml::de::DeTable;
 
 /// A builder for a [`Harness`].
@@ -88,6 +90,12 @@ impl HarnessBuilder {
         let outputs = self.kind.outputs.iter().map(|&o| o.to_owned()).chain(interfaces.iter().cloned()).collect();
         let inputs = self.kind.inputs.len() + interfaces.len();
         Ok(Harness::assemble(self.kind.name, node, (inputs, self.paths), outputs, self.buffers))
+    }
+
+    /// Returns the `T` that the copies built so far by clones of this builder share
+    /// ([`BuildContext::shared`](graph::BuildContext::shared)).
+    pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.cx.shared.get(self.kind.name)
     }
 
     /// Builds the copies that `cores` cores run.

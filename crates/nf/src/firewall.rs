@@ -1,11 +1,11 @@
 //! A packet filter with optional connection tracking.
 
 mod conntrack;
-mod control;
 mod drop_reason;
 pub mod import;
 mod key;
 mod live_rules;
+mod operations;
 mod rule;
 mod rule_set;
 mod stateful;
@@ -16,7 +16,8 @@ use conntrack::settings::ConntrackSettings;
 use conntrack::table::Conntrack;
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Either, Nf, Node, Spread, TakeOver};
-use live_rules::{LiveRules, RuleSource};
+pub use live_rules::LiveRules;
+use live_rules::RuleSource;
 use rule::Action;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,10 +41,6 @@ pub struct Settings {
     /// File of further rules, one per line, that follow those of rules. It is reloaded when it changes; a file with an
     /// invalid rule is ignored.
     file: Option<PathBuf>,
-    /// Path of a Unix socket by which rules are changed at run time, one request per line: "add 3 drop src 10.0.0.0/8"
-    /// (before rule 3; without a number at the end), "remove 3", "remove drop src 10.0.0.0/8", "list". Each request is
-    /// answered.
-    control: Option<PathBuf>,
     /// Action for IP packets that match no rule, with track only those of new connections: accept or drop.
     default: Action,
     /// Action for frames that are not IP, such as ARP: accept or drop.
@@ -56,7 +53,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { rules: vec![], file: None, control: None, default: Action::Drop, other: Action::Accept, track: None }
+        Settings { rules: vec![], file: None, default: Action::Drop, other: Action::Accept, track: None }
     }
 }
 
@@ -79,7 +76,6 @@ impl Nf for Firewall {
             rules: settings.rules.clone(),
             file: settings.file.as_ref().map(|file| cx.resolve_path(file)),
             files: cx.files.clone(),
-            control: settings.control.as_ref().map(|socket| cx.resolve_path(socket)),
             tracked: settings.track.is_some(),
             default_action: settings.default,
         };

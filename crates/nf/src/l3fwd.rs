@@ -8,6 +8,7 @@ mod fragment;
 mod headers;
 mod icmp_errors;
 mod neighbours;
+mod operations;
 mod router;
 mod settings;
 mod slow_path;
@@ -16,6 +17,7 @@ use config::Config;
 use diagnostics::Diagnostic;
 use fib::Fib;
 use graph::{BuildContext, Nf, Node, TakeOver};
+pub use operations::LiveRoutes;
 use router::Router;
 use settings::Settings;
 
@@ -47,6 +49,8 @@ impl Nf for L3fwd {
             }
             Ok(fib)
         })?;
+        let names = Self::interfaces(settings);
+        cx.shared(|| Ok(LiveRoutes::new(fib.clone(), config.clone(), names)))?;
         Ok(Router::new(config, fib, cx.copy.0))
     }
 }

@@ -18,6 +18,7 @@ mod fragment_queue;
 mod large_table;
 mod link;
 mod settings;
+mod visits;
 
 pub use firewall::{Firewall, import};
 pub use l2::{Bridge, L2fwd};
@@ -28,6 +29,14 @@ pub use nat::{Nat44, Nat64};
 pub use settings::{Mac, Net};
 pub use substitute::Substitute;
 pub use util::{Cells, Count, DropAll, Impair, Spread, Tee, Ttl, Work, decrement_ttl};
+
+/// State of NFs that is read and changed while they run. The copies of an NF share it.
+pub mod live {
+    pub use crate::firewall::LiveRules;
+    pub use crate::l3fwd::LiveRoutes;
+    pub use crate::maglev::LiveBackends;
+    pub use crate::nat::LiveSessions;
+}
 
 macro_rules! kinds {
     ($($nf:ident)*) => {

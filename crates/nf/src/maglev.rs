@@ -8,6 +8,7 @@ mod destination;
 mod forward;
 mod headers;
 mod health;
+mod operations;
 mod rewrite;
 mod service_map;
 mod settings;
@@ -17,6 +18,7 @@ use balancer::Balancer;
 use config::Config;
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Nf, Node, Spread};
+pub use operations::LiveBackends;
 use settings::Settings;
 use std::sync::Arc;
 
@@ -38,8 +40,8 @@ impl Nf for Maglev {
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = Arc::new(Config::new(settings)?);
-        let pool = cx.shared(|| health::start(config))?;
-        Balancer::new(settings, pool)
+        let live = cx.shared(|| Ok(LiveBackends::new(Arc::new(health::start(config)?))))?;
+        Balancer::new(settings, live.pool.clone(), live.attach(cx.copy.0))
     }
 }
 

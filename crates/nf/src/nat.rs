@@ -8,16 +8,20 @@ mod config;
 mod drop_reason;
 mod flow;
 mod fragments;
+mod listed_session;
 mod log;
 mod nat44;
 mod nat64;
+mod operations;
 mod port_allocator;
+mod session_filter;
 mod sessions;
 mod settings;
 mod statistics;
 
 pub use nat44::Nat44;
 pub use nat64::Nat64;
+pub use operations::LiveSessions;
 
 /// Sessions survive a reload unless it changes which addresses, ports and packets they have.
 const SESSIONS: graph::TakeOver = graph::TakeOver {

@@ -2,6 +2,7 @@
 
 mod fused;
 mod links;
+mod live_nfs;
 mod memory;
 mod nodes;
 mod observe;
@@ -9,6 +10,7 @@ mod planned_worker;
 mod port_setup;
 mod reload;
 
+pub use live_nfs::LiveNfs;
 pub use memory::MAX_POOL_PACKETS;
 use memory::start_dpdk;
 use nodes::build_nodes;
@@ -86,6 +88,7 @@ pub struct Engine {
     watched: Arc<Mutex<Watched>>,
     stuck: Arc<AtomicBool>,
     accounts: MemoryAccounts,
+    live_nfs: LiveNfs,
     /// Dropped last, as ports that use them have to be closed before.
     functions: VirtualFunctions,
     existing_taps: ExistingTaps,
@@ -299,6 +302,7 @@ impl Engine {
             watched: Arc::default(),
             stuck: Arc::default(),
             accounts,
+            live_nfs: LiveNfs::default(),
             functions,
             existing_taps,
         };
@@ -311,6 +315,7 @@ impl Engine {
             engine.spawn_worker(planned, graph, rebuild, &cores)?;
         }
         engine.update_watched();
+        engine.live_nfs.update(file, &engine.workers);
         let watchdog = watchdog::Watchdog {
             watched: engine.watched.clone(),
             pool: engine.pool.clone(),
@@ -614,6 +619,12 @@ impl Engine {
         &self.pool
     }
 
+    /// Returns access to the NFs, which is not that of the engine: other threads may use it.
+    #[must_use]
+    pub fn live_nfs(&self) -> &LiveNfs {
+        &self.live_nfs
+    }
+
     /// Returns notes for the user about how the chain file runs.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -671,6 +682,15 @@ impl Engine {
     pub fn stop(self) -> Summary {
         self.stop_receiving();
         self.finish()
+    }
+
+    /// Receives no more packets from ports, while queued and held packets are forwarded and timers run, until
+    /// [`Engine::stop`]. Rings, links and sandboxes are received from as before.
+    pub fn close_inputs(&self) {
+        for worker in &self.workers {
+            // ignore errors: the worker has ended
+            let _ = worker.commands.send(Command::CloseInputs);
+        }
     }
 
     /// Stops receiving from ports; packets that return from sandboxes are received until [`Engine::stop`].

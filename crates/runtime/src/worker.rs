@@ -166,6 +166,8 @@ pub struct Worker {
     commands: Option<Receiver<Command>>,
     /// The one that replaces the graph before the next batch.
     exchange: Option<Box<Exchange>>,
+    /// True once inputs with [`DrainPolicy::Stop`] are not polled any more.
+    inputs_closed: bool,
 }
 
 /// Selects the batches that are timed.
@@ -276,6 +278,7 @@ impl Worker {
             drain_progress: Arc::default(),
             commands: None,
             exchange: None,
+            inputs_closed: false,
         }
     }
 
@@ -338,6 +341,20 @@ impl Worker {
             ServiceOrder::Scheduled(_) => self.poll_scheduled(),
             ServiceOrder::Timestamps(_) => self.poll_timestamps(),
         }
+    }
+
+    /// As [`poll`](Self::poll), for inputs that are polled after a stop. Held packets leave by timers.
+    #[cold]
+    fn poll_open_inputs(&mut self) -> usize {
+        self.polls_to_clock -= 1;
+        if self.polls_to_clock == 0 {
+            self.check_clock();
+        }
+        if let ServiceOrder::Timestamps(clock) = &self.order {
+            let later = clock.next_step();
+            self.advance_to(later);
+        }
+        self.poll_inputs(|input| input.drain != DrainPolicy::Stop)
     }
 
     /// Advances the time to the earliest packet of all inputs and processes a batch of packets; returns their number.
@@ -611,6 +628,7 @@ impl Worker {
             match command {
                 Command::Replace(exchange) => self.exchange = Some(exchange),
                 Command::Observe(tap, names) => self.observe(tap, names),
+                Command::CloseInputs => self.inputs_closed = true,
             }
         }
         if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
@@ -648,7 +666,7 @@ impl Worker {
             if idle >= idle_polls {
                 self.check_clock();
             }
-            let received = self.poll();
+            let received = if self.inputs_closed { self.poll_open_inputs() } else { self.poll() };
             if self.exchange.is_some() {
                 return;
             }

@@ -19,6 +19,7 @@ mod firewall_stateful;
 mod generators;
 mod images;
 mod lint;
+mod live_sessions;
 mod maglev;
 mod matrix;
 mod memory;
@@ -41,6 +42,8 @@ mod reproduce;
 #[cfg(feature = "measure")]
 mod results;
 mod routers;
+mod routes;
+mod rules;
 #[cfg(feature = "measure")]
 #[path = "../../../report/examples/samples/mod.rs"]
 mod samples;
@@ -50,6 +53,7 @@ mod sandboxes;
 mod server;
 mod shipped;
 mod sriov;
+mod stop;
 mod tcp;
 mod top;
 mod trusted_sandboxes;

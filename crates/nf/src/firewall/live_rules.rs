@@ -1,15 +1,15 @@
-//! Rules that change while packets are forwarded, by the control socket or by a file that is reloaded when it changes.
+//! Rules that change while packets are forwarded, by requests or by a file that is reloaded when it changes.
 //! New rules are compiled outside the packet path, and each worker takes them between two batches.
 
 use super::rule::{self, Action, FirewallRule};
 use super::rule_set::{Edit, RuleCounters, RuleSet, WorkerRules, compaction_delay};
-use ::control::socket::{self, SocketId};
+use control::RulesChanged;
 use diagnostics::Diagnostic;
 use graph::{Context, Counter, SettingFiles};
 use logger::eprintln;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,6 @@ pub(super) struct RuleSource {
     pub(super) rules: Vec<String>,
     pub(super) file: Option<PathBuf>,
     pub(super) files: SettingFiles,
-    pub(super) control: Option<PathBuf>,
     pub(super) tracked: bool,
     pub(super) default_action: Action,
 }
@@ -34,16 +33,13 @@ impl RuleSource {
 }
 
 /// The rules that all workers of a firewall share.
-pub(super) struct LiveRules {
+pub struct LiveRules {
     source: RuleSource,
     rule_set: Mutex<RuleSet>,
     copies: Mutex<Vec<Arc<Mailbox>>>,
-    /// Set once the update threads are started, once packets may arrive, and while rules are being recompiled.
+    /// Set once the file is watched, and while rules are being recompiled.
     started: AtomicBool,
-    running: AtomicBool,
     compacting: AtomicBool,
-    /// Identity of the control socket, once it listens.
-    socket: OnceLock<SocketId>,
     /// Numbers of accepted and rejected changes.
     changed: AtomicU64,
     rejected: AtomicU64,
@@ -67,18 +63,13 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl LiveRules {
     pub(super) fn new(source: RuleSource) -> Result<Self, Diagnostic> {
-        if let Some(socket) = &source.control {
-            socket::check(socket).map_err(|e| e.key("control"))?;
-        }
         let rule_set = RuleSet::new(source.read([].iter())?, source.default_action)?;
         Ok(LiveRules {
             source,
             rule_set: Mutex::new(rule_set),
             copies: Mutex::default(),
             started: AtomicBool::new(false),
-            running: AtomicBool::new(false),
             compacting: AtomicBool::new(false),
-            socket: OnceLock::new(),
             changed: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
         })
@@ -102,14 +93,9 @@ impl LiveRules {
         (copy, rules)
     }
 
-    /// Returns true if a file or a control socket is configured.
-    pub(super) fn may_change(&self) -> bool {
-        self.source.file.is_some() || self.source.control.is_some()
-    }
-
-    /// Returns true for the first caller if the rules may change.
-    pub(super) fn start_updates(&self) -> bool {
-        self.may_change() && !self.started.swap(true, Ordering::Relaxed)
+    /// Returns the rule file to the first caller, which is to watch it.
+    pub(super) fn watched_file(&self) -> Option<&Path> {
+        self.file().filter(|_| !self.started.swap(true, Ordering::Relaxed))
     }
 
     /// Returns the rule file, if one is configured.
@@ -117,26 +103,8 @@ impl LiveRules {
         self.source.file.as_deref()
     }
 
-    pub(super) fn control_socket(&self) -> Option<&Path> {
-        self.source.control.as_deref()
-    }
-
-    /// Records that packets may arrive from now on.
-    pub(super) fn set_running(&self) {
-        if !self.running.load(Ordering::Relaxed) {
-            self.running.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns true if packets may arrive. A chain that is only checked opens no socket.
-    pub(super) fn is_running(&self) -> bool {
-        self.running.load(Ordering::Relaxed)
-    }
-
-    /// Records the identity of the control socket.
-    pub(super) fn set_socket(&self, socket: SocketId) {
-        // set only once
-        let _ = self.socket.set(socket);
+    pub(super) fn default_action(&self) -> Action {
+        self.source.default_action
     }
 
     /// Returns the numbers of accepted and rejected changes.
@@ -145,34 +113,46 @@ impl LiveRules {
     }
 
     /// Parses a rule.
-    pub(super) fn rule(&self, text: &str) -> Result<Arc<FirewallRule>, Diagnostic> {
-        rule::parse(text, self.source.tracked).inspect_err(|_| _ = self.rejected.fetch_add(1, Ordering::Relaxed))
+    pub(super) fn parse(&self, text: &str) -> Result<Arc<FirewallRule>, Diagnostic> {
+        rule::parse(text.trim(), self.source.tracked)
     }
 
-    /// Calls a function with all rules.
-    pub(super) fn with_rules<T>(
+    /// Calls a function with all rules and their packets, and the packets that no rule matched.
+    pub(super) fn with_counts<T>(
         &self,
-        at: impl FnOnce(&mut dyn ExactSizeIterator<Item = &Arc<FirewallRule>>) -> T,
+        f: impl FnOnce(&mut dyn ExactSizeIterator<Item = (&FirewallRule, u64)>, u64) -> T,
     ) -> T {
-        at(&mut lock(&self.rule_set).rules())
+        let rule_set = lock(&self.rule_set);
+        let copies = lock(&self.copies);
+        let counts: Vec<_> = copies.iter().map(|copy| lock(&copy.counts)).collect();
+        let counts: Vec<&RuleCounters> = counts.iter().map(|counts| &**counts).collect();
+        f(&mut rule_set.counts(&counts), counts.iter().map(|counts| counts.default_packets()).sum())
     }
 
-    /// Applies changes, each to the result of the previous one, publishes the rules and returns the result of each
-    /// change.
-    pub(super) fn apply_changes(
+    /// Makes the edits that a function returns for the current rules, and publishes the result.
+    ///
+    /// # Errors
+    /// That of the function; nothing has changed then.
+    pub(super) fn edit(
         self: &Arc<Self>,
-        changes: &[impl Fn(&RuleSet) -> Result<Edit, Diagnostic>],
-    ) -> Vec<Result<(), Diagnostic>> {
+        edits: impl FnOnce(&mut dyn ExactSizeIterator<Item = &Arc<FirewallRule>>) -> Result<Vec<Edit>, Diagnostic>,
+    ) -> Result<RulesChanged, Diagnostic> {
         let mut rule_set = lock(&self.rule_set);
-        let done: Vec<_> =
-            changes.iter().map(|change| change(&rule_set).and_then(|edit| rule_set.edit(vec![edit]))).collect();
-        let taken = done.iter().filter(|done| done.is_ok()).count() as u64;
-        self.rejected.fetch_add(done.len() as u64 - taken, Ordering::Relaxed);
-        if taken != 0 {
-            self.publish(&mut rule_set, false);
-            self.changed.fetch_add(taken, Ordering::Relaxed);
+        let edits = edits(&mut rule_set.rules());
+        let made = edits.and_then(|edits| {
+            let all = edits.len();
+            let added = edits.iter().filter(|edit| matches!(edit, Edit::Insert(..))).count();
+            rule_set.edit(edits)?;
+            Ok(RulesChanged { nf: String::new(), added, removed: all - added, total: rule_set.rules().len() })
+        });
+        match &made {
+            Ok(changed) => {
+                self.publish(&mut rule_set, false);
+                self.changed.fetch_add((changed.added + changed.removed) as u64, Ordering::Relaxed);
+            }
+            Err(_) => _ = self.rejected.fetch_add(1, Ordering::Relaxed),
         }
-        done
+        made
     }
 
     /// Reloads the file and publishes its rules.
@@ -229,14 +209,6 @@ impl LiveRules {
         for copy in &*lock(&self.copies) {
             let old = lock(&copy.old).take();
             drop(old);
-        }
-    }
-}
-
-impl Drop for LiveRules {
-    fn drop(&mut self) {
-        if let (Some(path), Some(id)) = (&self.source.control, self.socket.get()) {
-            socket::close(path, *id);
         }
     }
 }

@@ -74,6 +74,14 @@ impl RuleSet {
         self.lines.iter().map(|line| &line.rule)
     }
 
+    /// Returns the rules, each with the sum of its packets in the counters of the copies.
+    pub(super) fn counts(&self, copies: &[&RuleCounters]) -> impl ExactSizeIterator<Item = (&FirewallRule, u64)> {
+        self.lines.iter().map(|line| {
+            let own = |copy: &&RuleCounters| copy.slots.get(line.slot as usize).map_or(0, |(_, count)| count.get());
+            (&*line.rule, copies.iter().map(own).sum())
+        })
+    }
+
     /// Replaces the rules and returns true if they differ.
     pub(super) fn set(&mut self, rules: &[Arc<FirewallRule>]) -> Result<bool, Diagnostic> {
         let edits = difference(&self.rules().map(|rule| &*rule.text).collect::<Vec<_>>(), rules);
@@ -310,6 +318,11 @@ impl RuleCounters {
                 *count = (slot.generation, Arc::default());
             }
         }
+    }
+
+    /// Returns the number of packets that no rule matched.
+    pub(super) fn default_packets(&self) -> u64 {
+        self.default.get()
     }
 
     fn counter(&self, slot: u32) -> Arc<Counter> {

@@ -525,13 +525,10 @@ impl Node for StatefulNode {
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.conntrack.age(Conntrack::clock(cx.now()));
         self.queue.drop_expired(cx, DropReason::NoFirstFragment);
-        if self.live.may_change() {
-            self.live.set_running();
-            self.mailbox.receive(&mut self.rules, cx);
-            let (changed, rejected) = self.live.change_counts();
-            self.change_counters[ChangeCounter::Changed].set(changed);
-            self.change_counters[ChangeCounter::Rejected].set(rejected);
-        }
+        self.mailbox.receive(&mut self.rules, cx);
+        let (changed, rejected) = self.live.change_counts();
+        self.change_counters[ChangeCounter::Changed].set(changed);
+        self.change_counters[ChangeCounter::Rejected].set(rejected);
     }
 
     fn finish(&mut self) {

@@ -47,9 +47,7 @@ pub(super) struct StatelessNode {
 impl StatelessNode {
     pub(super) fn new(live: Arc<LiveRules>, other: Action) -> Self {
         let change_counters = Counters::<ChangeCounter>::default();
-        // the counters are shown only if the rules can change
-        let own = if live.may_change() { change_counters.named() } else { vec![] };
-        let (mailbox, rules) = updates::attach(&live, own);
+        let (mailbox, rules) = updates::attach(&live, change_counters.named());
         StatelessNode {
             rules,
             mailbox,
@@ -135,11 +133,10 @@ impl Node for StatelessNode {
     }
 
     fn interval(&self) -> Option<Duration> {
-        self.live.may_change().then_some(UPDATE_INTERVAL)
+        Some(UPDATE_INTERVAL)
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_>) {
-        self.live.set_running();
         self.mailbox.receive(&mut self.rules, cx);
         let (changed, rejected) = self.live.change_counts();
         self.change_counters[ChangeCounter::Changed].set(changed);

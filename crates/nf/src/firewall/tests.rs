@@ -40,7 +40,7 @@ fn the_first_match_decides_and_is_counted() {
     assert_eq!(f.drops(), [("denied", 2), ("denied_by_default", 1)]);
     let counts: Vec<_> =
         f.counters().into_iter().map(|(name, n)| (name.split(' ').next().unwrap().to_owned(), n)).collect();
-    assert_eq!(counts, [("1".into(), 1), ("2".into(), 2), ("3".into(), 1), ("default".into(), 1)]);
+    assert_eq!(counts[..4], [("1".into(), 1), ("2".into(), 2), ("3".into(), 1), ("default".into(), 1)]);
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! Threads that apply changes of the rules: one watches the file, one serves the control socket.
+//! The thread that applies changes of the file of rules.
 
-use super::control;
 use super::live_rules::{LiveRules, Mailbox};
 use super::rule_set::WorkerRules;
 use graph::{Counter, FileVersion};
@@ -21,20 +20,13 @@ graph::named_enum! {
 }
 
 /// Attaches a copy of the firewall, with its own counters that are shown beside those of the rules. The first call
-/// starts the threads.
+/// starts the thread.
 pub(super) fn attach(live: &Arc<LiveRules>, own: Vec<(String, Arc<Counter>)>) -> (Arc<Mailbox>, Box<WorkerRules>) {
     let attached = live.attach(own);
-    if live.start_updates() {
+    if let Some(file) = live.watched_file() {
+        let (weak, version) = (Arc::downgrade(live), FileVersion::of(file));
         // if a thread cannot be created, the rules stay as they are
-        if let Some(file) = live.file() {
-            let version = FileVersion::of(file);
-            let weak = Arc::downgrade(live);
-            drop(Builder::new().name("firewall-rules".to_owned()).spawn(move || watch_file(&weak, version)));
-        }
-        if let Some(path) = live.control_socket() {
-            let (weak, path) = (Arc::downgrade(live), path.to_owned());
-            drop(Builder::new().name("firewall-control".to_owned()).spawn(move || control::serve(&weak, &path)));
-        }
+        drop(Builder::new().name("firewall-rules".to_owned()).spawn(move || watch_file(&weak, version)));
     }
     attached
 }

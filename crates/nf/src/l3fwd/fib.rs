@@ -1,9 +1,11 @@
 //! Forwarding information base: routes and neighbours, shared by the copies of a router.
 //!
-//! Workers look up addresses and load adjacencies without a lock; changes take the lock of [`Control`].
+//! Workers look up addresses and load adjacencies without a lock. Changes of neighbours take the lock of [`Control`], then
+//! that of the tables; changes of routes that of [`NextHops`] first.
 
 pub(super) mod adjacency;
-mod route_file;
+mod live_changes;
+pub(super) mod route_file;
 pub(super) mod route_tables;
 
 use super::config::{Config, Interface, mask4, mask6};
@@ -17,7 +19,7 @@ use route_file::RouteTarget;
 use route_tables::{Reader, TableError, Writer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 use wire::{MacAddr, flow, ndp};
 
@@ -32,6 +34,8 @@ const CONNECTED: u32 = 6;
 
 /// Maximum number of adjacencies of routes: next hops and groups of next hops.
 const ROUTE_ADJACENCIES_MAX: usize = 1 << 16;
+/// Maximum number of different next hops and groups of them.
+const GROUPS_MAX: usize = ROUTE_ADJACENCIES_MAX / 2;
 /// Maximum number of next hops of a route.
 pub(super) const NEXT_HOPS_MAX: usize = 64;
 /// Time after which a neighbour request is unanswered.
@@ -44,6 +48,9 @@ const REUSE_DELAY: Duration = Duration::from_secs(2);
 /// Maximum number of host routes of one entry of the settings.
 const HOST_ROUTES_MAX: u64 = 1 << 32;
 
+/// Prefixes of addresses that are not forwarded to (RFC 1812 §5.3.7).
+const MARTIANS: &str = "0.0.0.0/8 127.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ::/128 ::1/128 ff00::/8 fe80::/10";
+
 /// Interface and address of a neighbour.
 pub(super) type NeighbourKey = (usize, IpAddr);
 
@@ -51,13 +58,31 @@ pub(super) type NeighbourKey = (usize, IpAddr);
 pub(super) struct Fib {
     adjacencies: Box<[Adjacency]>,
     /// Adjacencies of the members of each group.
-    groups: Box<[Box<[u32]>]>,
+    groups: Box<[OnceLock<Box<[u32]>>]>,
+    next_hops: Mutex<NextHops>,
     control: Mutex<Control>,
+    tables: Mutex<Writer>,
+}
+
+/// The next hops that routes have had. They are not removed.
+#[derive(Default)]
+pub(super) struct NextHops {
+    /// Adjacency numbers of next hops and of groups of them.
+    values: HashMap<Vec<IpAddr>, u32>,
+    /// Number of groups.
+    groups: usize,
+}
+
+/// A neighbour as requests list it.
+pub(super) struct NeighbourState {
+    pub(super) key: NeighbourKey,
+    /// State (RFC 4861 §7.3.2).
+    pub(super) state: &'static str,
+    pub(super) mac: Option<MacAddr>,
 }
 
 /// State that changes at run time.
 pub(super) struct Control {
-    tables: Writer,
     neighbours: BTreeMap<NeighbourKey, Neighbour>,
     /// Keys of neighbours by adjacency number.
     keys: HashMap<u32, NeighbourKey>,
@@ -117,25 +142,24 @@ impl Fib {
         };
         let no_memory = |e: TableError| Diagnostic::new(e.to_string()).key("table").value(&cx.name);
         let control = Control {
-            tables: Writer::new(s.table, hosts).map_err(no_memory)?,
             neighbours: BTreeMap::new(),
             keys: HashMap::new(),
             neighbours_max: config.neighbours_max,
             next_unused: CONNECTED + config.interfaces.len() as u32,
             retired: VecDeque::new(),
         };
-        let mut fib = Fib { adjacencies, groups: Box::default(), control: Mutex::new(control) };
+        let tables = Mutex::new(Writer::new(s.table, hosts).map_err(no_memory)?);
+        let groups = (0..GROUPS_MAX).map(|_| OnceLock::new()).collect();
+        let mut fib = Fib { adjacencies, groups, next_hops: Mutex::default(), control: Mutex::new(control), tables };
         fib.fill(config, s, cx)?;
         Ok(fib)
     }
 
     fn fill(&mut self, config: &Config, s: &Settings, cx: &BuildContext) -> Result<(), Diagnostic> {
-        let martians = "0.0.0.0/8 127.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ::/128 ::1/128 ff00::/8 fe80::/10";
-        for net in martians.split(' ').filter_map(|m| m.parse().ok()) {
+        for net in MARTIANS.split(' ').filter_map(|m| m.parse().ok()) {
             self.insert(net, MARTIAN)?;
         }
-        let mut values = HashMap::new();
-        let mut groups = vec![];
+        let mut hops = NextHops::default();
         if let Some(file) = &s.routes {
             let default_next_hops = |ipv4: bool| s.via.iter().filter(move |via| via.is_ipv4() == ipv4).cycle();
             let (mut default4, mut default6) = (default_next_hops(true), default_next_hops(false));
@@ -150,15 +174,15 @@ impl Fib {
                     }
                     to => to,
                 };
-                routes.push((net, self.value(config, net, &to, &mut values, &mut groups)?));
+                routes.push((net, self.value(config, net, &to, &mut hops)?));
                 Ok(())
             })?;
             let full = |e: TableError| Diagnostic::new(e.to_string()).key("routes").value(file.display());
-            self.control().tables.extend(routes).map_err(full)?;
+            self.tables().extend(routes).map_err(full)?;
         }
         for route in &s.route {
             if route.hosts {
-                self.insert_host_routes(config, route, cx, &mut values, &mut groups)?;
+                self.insert_host_routes(config, route, cx, &mut hops)?;
                 continue;
             }
             let to = match (route.to, route.via.as_slice()) {
@@ -167,23 +191,25 @@ impl Fib {
                 (None, via @ [_, ..]) => RouteTarget::Via(via.to_vec()),
                 _ => return Err(invalid_target(route.prefix.0)),
             };
-            let value = self.value(config, route.prefix.0, &to, &mut values, &mut groups).map_err(|problem| {
+            let value = self.value(config, route.prefix.0, &to, &mut hops).map_err(|problem| {
                 Diagnostic::new(format!("route to {} {problem}", route.prefix.0)).key("route").value(route.prefix.0)
             })?;
             self.insert(route.prefix.0, value)?;
         }
-        self.groups = groups.into();
+        self.next_hops = Mutex::new(hops);
         for (n, interface) in config.interfaces.iter().enumerate() {
             self.insert_connected(n, interface)?;
         }
-        self.control().insert_gateway_routes().map_err(|e| Diagnostic::new(e.to_string()).key("route"))?;
+        self.control()
+            .insert_gateway_routes(&mut self.tables())
+            .map_err(|e| Diagnostic::new(e.to_string()).key("route"))?;
         for (address, mac) in &s.neighbour {
             let Some(interface) = config.interface_to(*address) else {
                 let d = Diagnostic::new("not on a network of an interface").key("neighbour").value(address);
                 return Err(d.remedy("add its network to an interface's addresses"));
             };
             let mut control = self.control();
-            if let Some(LOCAL | BROADCAST) = control.tables.host_route(*address) {
+            if let Some(LOCAL | BROADCAST) = self.tables().host_route(*address) {
                 let d = Diagnostic::new("address of the router itself, or a broadcast address");
                 let d = d.key("neighbour").value(address);
                 return Err(d.remedy("write the address of another host"));
@@ -194,9 +220,10 @@ impl Fib {
                 return Err(d.value(s.neighbours_max).remedy("write a larger number"));
             };
             // a route to the same address takes precedence over the neighbour, shorter prefixes do not
-            if control.tables.host_route(*address).is_none() {
+            let mut tables = self.tables();
+            if tables.host_route(*address).is_none() {
                 let full = |e: TableError| Diagnostic::new(e.to_string()).key("neighbour").value(address);
-                control.insert_host_route(*address, number).map_err(full)?;
+                tables.insert(IpNet::from(*address), number).map_err(full)?;
             }
             if let Some(n) = control.neighbours.get_mut(&(interface, *address)) {
                 (n.is_static, n.mac) = (true, Some(mac.0));
@@ -237,8 +264,7 @@ impl Fib {
         config: &Config,
         route: &RouteSettings,
         cx: &BuildContext,
-        values: &mut HashMap<Vec<IpAddr>, u32>,
-        groups: &mut Vec<Box<[u32]>>,
+        hops: &mut NextHops,
     ) -> Result<(), Diagnostic> {
         let net = route.prefix.0;
         let invalid = |problem: String| Diagnostic::new(problem).key("route").value(net);
@@ -251,7 +277,7 @@ impl Fib {
             (Some(RouteType::Blackhole), []) => vec![BLACKHOLE],
             (None, via @ [_, ..]) => via
                 .iter()
-                .map(|hop| self.value(config, net, &RouteTarget::Via(vec![*hop]), values, groups))
+                .map(|hop| self.value(config, net, &RouteTarget::Via(vec![*hop]), hops))
                 .collect::<Result<_, _>>()
                 .map_err(|problem| invalid(format!("each route in {net} {problem}")))?,
             _ => return Err(invalid_target(net)),
@@ -260,51 +286,32 @@ impl Fib {
             return Ok(());
         }
         let mut progress = Progress::new("l3fwd", count);
-        let inserted = self.control().tables.insert_hosts(net, count, &adjacencies, |done| progress.report(done));
+        let inserted = self.tables().insert_hosts(net, count, &adjacencies, |done| progress.report(done));
         inserted.map_err(|e| invalid(e.to_string()))
     }
 
     fn insert(&self, net: IpNet, value: u32) -> Result<(), Diagnostic> {
-        self.control().tables.insert(net, value).map_err(|e| Diagnostic::new(e.to_string()).key("route").value(net))
+        self.tables().insert(net, value).map_err(|e| Diagnostic::new(e.to_string()).key("route").value(net))
     }
 
     /// Returns the adjacency number of a route's target, which is allocated if necessary.
-    fn value(
-        &self,
-        config: &Config,
-        net: IpNet,
-        to: &RouteTarget,
-        values: &mut HashMap<Vec<IpAddr>, u32>,
-        groups: &mut Vec<Box<[u32]>>,
-    ) -> Result<u32, String> {
+    fn value(&self, config: &Config, net: IpNet, to: &RouteTarget, known: &mut NextHops) -> Result<u32, String> {
         let hops = match to {
             RouteTarget::Unreachable => return Ok(UNREACHABLE),
             RouteTarget::Blackhole => return Ok(BLACKHOLE),
             RouteTarget::Default => return Err("has no next hop".to_owned()),
             RouteTarget::Via(hops) => hops,
         };
-        if let Some(other) = hops.iter().find(|hop| hop.is_ipv4() != net.addr().is_ipv4()) {
-            return Err(format!("has the next hop {other}, which is of the other IP version"));
-        }
-        if let Some(value) = values.get(hops) {
+        if let Some(value) = known.values.get(hops).filter(|_| hops[0].is_ipv4() == net.addr().is_ipv4()) {
             return Ok(*value);
         }
-        if hops.len() > NEXT_HOPS_MAX {
-            return Err(format!("has {} next hops; {NEXT_HOPS_MAX} are allowed", hops.len()));
-        }
-        if values.len() >= ROUTE_ADJACENCIES_MAX / 2 {
-            return Err(format!("exceeds the maximum of {} different next hops", ROUTE_ADJACENCIES_MAX / 2));
+        if known.values.len() >= GROUPS_MAX {
+            return Err(format!("exceeds the maximum of {GROUPS_MAX} different next hops"));
         }
         let mut numbers = vec![];
-        for hop in hops {
-            let Some(interface) = config.interface_to(*hop) else {
-                return Err(format!("has the next hop {hop}, which is not on a network of an interface"));
-            };
-            if config.interfaces[interface].has(*hop) {
-                return Err(format!("has the next hop {hop}, which is the router itself"));
-            }
+        for (interface, hop) in Self::check_hops(config, net, hops)? {
             let mut control = self.control();
-            let key = (interface, *hop);
+            let key = (interface, hop);
             control.neighbours_max += usize::from(!control.neighbours.contains_key(&key));
             let number = control
                 .add_next_hop(self, &config.interfaces, key, Duration::ZERO)
@@ -321,18 +328,41 @@ impl Fib {
                 let number = control
                     .allocate(self, Duration::ZERO)
                     .ok_or("exceeds the maximum number of groups of next hops")?;
-                self.adjacencies[number as usize].set_group(groups.len() as u32);
-                groups.push(numbers.into());
+                let group = self.groups.get(known.groups).ok_or("exceeds the maximum number of groups of next hops")?;
+                // each is set once
+                let _ = group.set(numbers.into());
+                self.adjacencies[number as usize].set_group(known.groups as u32);
+                known.groups += 1;
                 number
             }
         };
-        values.insert(hops.clone(), value);
+        known.values.insert(hops.clone(), value);
         Ok(value)
+    }
+
+    /// Returns the next hops of a route with their interfaces.
+    fn check_hops(config: &Config, net: IpNet, hops: &[IpAddr]) -> Result<Vec<NeighbourKey>, String> {
+        if hops.len() > NEXT_HOPS_MAX {
+            return Err(format!("has {} next hops; {NEXT_HOPS_MAX} are allowed", hops.len()));
+        }
+        let hop = |&hop: &IpAddr| {
+            if hop.is_ipv4() != net.addr().is_ipv4() {
+                return Err(format!("has the next hop {hop}, which is of the other IP version"));
+            }
+            match config.interface_to(hop) {
+                None => Err(format!("has the next hop {hop}, which is not on a network of an interface")),
+                Some(interface) if config.interfaces[interface].has(hop) => {
+                    Err(format!("has the next hop {hop}, which is the router itself"))
+                }
+                Some(interface) => Ok((interface, hop)),
+            }
+        };
+        hops.iter().map(hop).collect()
     }
 
     /// Returns a reader of the tables for a worker.
     pub(super) fn reader(&self) -> Reader {
-        self.control().tables.reader()
+        self.tables().reader()
     }
 
     /// Returns the adjacency of a number; that of no route if the number is unknown.
@@ -349,15 +379,44 @@ impl Fib {
 
     /// Returns the adjacency number of the member of a group for a flow with this hash.
     pub(super) fn member(&self, group: usize, hash: u32) -> u32 {
-        match self.groups.get(group).map(AsRef::as_ref) {
-            Some(members @ [_, ..]) => members[flow::share(hash, members.len() as u32) as usize],
-            _ => 0,
+        match self.members(group) {
+            [] => 0,
+            members => members[flow::share(hash, members.len() as u32) as usize],
         }
     }
 
-    /// Returns the numbers of entries of the exact-match tables and of neighbours, or `None` while they are locked.
-    pub(super) fn counts(&self) -> Option<(u64, usize)> {
-        self.control.try_lock().ok().map(|control| (control.tables.host_routes(), control.neighbours.len()))
+    /// Returns the adjacency numbers of the members of a group.
+    pub(super) fn members(&self, group: usize) -> &[u32] {
+        self.groups.get(group).and_then(OnceLock::get).map_or(&[], AsRef::as_ref)
+    }
+
+    /// Returns the number of entries of the exact-match tables, or `None` while they are locked.
+    pub(super) fn host_routes(&self) -> Option<u64> {
+        self.try_tables().map(|tables| tables.host_routes())
+    }
+
+    /// Returns the number of neighbours, or `None` while they are locked.
+    pub(super) fn neighbour_count(&self) -> Option<usize> {
+        self.control.try_lock().ok().map(|control| control.neighbours.len())
+    }
+
+    /// Locks the next hops, for changes of routes.
+    pub(super) fn next_hops(&self) -> MutexGuard<'_, NextHops> {
+        self.next_hops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the tables. Workers use [`try_tables`](Fib::try_tables).
+    pub(super) fn tables(&self) -> MutexGuard<'_, Writer> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the tables unless routes are being changed, which may take milliseconds.
+    fn try_tables(&self) -> Option<MutexGuard<'_, Writer>> {
+        match self.tables.try_lock() {
+            Ok(tables) => Some(tables),
+            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
@@ -382,22 +441,11 @@ impl Control {
         }
     }
 
-    /// Returns true if the longest matching prefix of an address is the network of an interface.
-    fn is_connected(&self, interface: usize, address: IpAddr) -> bool {
-        self.tables.longest(address) == Some(connected(interface))
-    }
-
-    /// Inserts a route to a single address.
-    fn insert_host_route(&mut self, address: IpAddr, number: u32) -> Result<(), TableError> {
-        self.tables.insert(IpNet::from(address), number)
-    }
-
     /// Inserts the host routes to the next hops of routes, after the networks of the interfaces.
-    fn insert_gateway_routes(&mut self) -> Result<(), TableError> {
-        let numbers: Vec<_> = self.neighbours.iter().map(|(key, n)| (*key, n.adjacency)).collect();
-        for ((interface, address), number) in numbers {
-            if self.is_connected(interface, address) {
-                self.insert_host_route(address, number)?;
+    fn insert_gateway_routes(&self, tables: &mut Writer) -> Result<(), TableError> {
+        for ((interface, address), neighbour) in &self.neighbours {
+            if is_connected(tables, *interface, *address) {
+                tables.insert(IpNet::from(*address), neighbour.adjacency)?;
             }
         }
         Ok(())
@@ -431,17 +479,18 @@ impl Control {
 
     /// Returns the adjacency number of a neighbour. A new neighbour gets a host route if its address is in the network
     /// of the interface and no route is longer: a neighbour never replaces a route. Returns `None` if the neighbour
-    /// cannot be added.
+    /// cannot be added, or while routes are being changed.
     fn get_or_add(&mut self, fib: &Fib, interfaces: &[Interface], key: NeighbourKey, now: Duration) -> Option<u32> {
         if let Some(known) = self.neighbours.get(&key) {
             return Some(known.adjacency);
         }
         let (interface, address) = key;
-        if !self.is_connected(interface, address) {
+        let mut tables = fib.try_tables()?;
+        if !is_connected(&tables, interface, address) {
             return None;
         }
         let number = self.allocate_unresolved(fib, interfaces, interface, now)?;
-        if self.insert_host_route(address, number).is_err() {
+        if tables.insert(IpNet::from(address), number).is_err() {
             // no worker has found the number
             self.retired.push_front((Duration::ZERO, number));
             return None;
@@ -477,6 +526,20 @@ impl Control {
     /// Returns the neighbour of an adjacency number.
     pub(super) fn key_of(&self, number: u32) -> Option<NeighbourKey> {
         self.keys.get(&number).copied()
+    }
+
+    /// Returns the state of the neighbour of an adjacency number.
+    pub(super) fn neighbour(&self, number: u32) -> Option<NeighbourState> {
+        let key = self.key_of(number)?;
+        let n = self.neighbours.get(&key)?;
+        let state = match (n.mac, n.requested) {
+            _ if n.is_static => "permanent",
+            (Some(_), None) => "reachable",
+            (Some(_), Some(_)) => "probe",
+            (None, Some(_)) => "incomplete",
+            (None, None) => "none",
+        };
+        Some(NeighbourState { key, state, mac: n.mac })
     }
 
     /// Starts or continues the resolution of a neighbour whose MAC address is not known. Returns its adjacency number,
@@ -540,6 +603,8 @@ impl Control {
         reachable_time: Duration,
         now: Duration,
     ) -> Vec<NeighbourRequest> {
+        // while routes are being changed, the next call does the work
+        let Some(mut tables) = fib.try_tables() else { return vec![] };
         let mut requests = vec![];
         let mut unreachable = vec![];
         for ((interface, address), n) in &mut self.neighbours {
@@ -566,7 +631,10 @@ impl Control {
         }
         for key in unreachable {
             let Some(n) = self.neighbours.remove(&key) else { continue };
-            self.tables.remove(key.1);
+            // a route to the address stays
+            if tables.host_route(key.1) == Some(n.adjacency) {
+                tables.remove(key.1);
+            }
             self.keys.remove(&n.adjacency);
             self.retired.push_back((now + REUSE_DELAY, n.adjacency));
         }
@@ -608,6 +676,16 @@ fn invalid_target(net: IpNet) -> Diagnostic {
     let d = Diagnostic::new("route has neither or both of next hops and a type");
     let remedy = "write via = [\"192.0.2.1\"], or to = \"unreachable\" or \"blackhole\"";
     d.key("route").value(net).remedy(remedy)
+}
+
+/// Returns true if the longest matching prefix of an address is the network of an interface.
+fn is_connected(tables: &Writer, interface: usize, address: IpAddr) -> bool {
+    tables.longest(address) == Some(connected(interface))
+}
+
+/// Returns the interface whose networks have an adjacency number.
+pub(super) fn interface_of(number: u32) -> usize {
+    number.saturating_sub(CONNECTED) as usize
 }
 
 /// Returns the adjacency number of an interface's networks.

@@ -99,11 +99,13 @@ impl Node for Router {
         self.poll_neighbours(cx);
         // no looked-up value is in use now: a copy that receives no packets must not delay reclamation
         self.routes.idle();
-        if self.maintains_shared
-            && let Some((host_routes, neighbours)) = self.fib.counts()
-        {
-            self.counters[CounterId::HostRoutes].set(host_routes);
-            self.neighbours.entries.set(neighbours as u64);
+        if self.maintains_shared {
+            if let Some(host_routes) = self.fib.host_routes() {
+                self.counters[CounterId::HostRoutes].set(host_routes);
+            }
+            if let Some(neighbours) = self.fib.neighbour_count() {
+                self.neighbours.entries.set(neighbours as u64);
+            }
         }
     }
 }

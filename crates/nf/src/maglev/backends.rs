@@ -1,23 +1,12 @@
 //! States of backends and the rings that follow from them, shared by the copies of a load balancer and its health
 //! checks.
 
-use super::config::{Backend, Config};
+use super::config::Config;
 use diagnostics::Diagnostic;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tables::maglev::Ring;
-
-/// State of a backend.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum BackendState {
-    /// Receives new connections.
-    Up,
-    /// Receives packets of its existing connections only.
-    Draining,
-    /// Receives no packets.
-    Down,
-}
 
 /// States and rings as used from one batch on.
 #[derive(Clone)]
@@ -34,13 +23,43 @@ pub(super) struct PoolSnapshot {
     pub(super) slots_reassigned: u64,
 }
 
+graph::named_enum! {
+    /// State of a backend.
+    pub(super) enum BackendState {
+        /// Receives new connections.
+        Up = "up",
+        /// Receives packets of its existing connections only.
+        Draining = "draining",
+        /// Receives no packets.
+        Down = "down",
+    }
+}
+
+/// Causes of the states. Its lock serialises changes.
+struct Changes {
+    /// States by health checks.
+    health: Vec<BackendState>,
+    /// True for backends that the settings or a request drains.
+    drained: Vec<bool>,
+    /// Replaced rings that copies may still use; they are freed here, not by a worker.
+    retired: Vec<Arc<Ring>>,
+}
+
+impl Changes {
+    fn state(&self, backend: usize) -> BackendState {
+        match self.health[backend] {
+            BackendState::Up if self.drained[backend] => BackendState::Draining,
+            state => state,
+        }
+    }
+}
+
 /// Backends of all services.
 pub(super) struct BackendPool {
     pub(super) config: Arc<Config>,
     version: AtomicU64,
     snapshot: Mutex<PoolSnapshot>,
-    /// Replaced rings that copies may still use; they are freed here, not by a worker.
-    retired: Mutex<Vec<Arc<Ring>>>,
+    changes: Mutex<Changes>,
     stop: Mutex<bool>,
     stopped: Condvar,
 }
@@ -67,8 +86,10 @@ fn ring(config: &Config, service: usize, states: &[BackendState]) -> Option<Ring
 impl PoolHandle {
     /// Returns the backends of a configuration, all of them up or draining.
     pub(super) fn new(config: Arc<Config>) -> Result<Self, Diagnostic> {
-        let initial = |b: &Backend| if b.drain { BackendState::Draining } else { BackendState::Up };
-        let states: Vec<_> = config.backends.iter().map(initial).collect();
+        let backends = config.backends.len();
+        let drained = config.backends.iter().map(|b| b.drain).collect();
+        let changes = Changes { health: vec![BackendState::Up; backends], drained, retired: vec![] };
+        let states: Vec<_> = (0..backends).map(|backend| changes.state(backend)).collect();
         let rings = (0..config.services.len())
             .map(|n| ring(&config, n, &states).map(Arc::new))
             .collect::<Option<Vec<_>>>()
@@ -78,7 +99,7 @@ impl PoolHandle {
             config,
             version: AtomicU64::new(0),
             snapshot: Mutex::new(snapshot),
-            retired: Mutex::default(),
+            changes: Mutex::new(changes),
             stop: Mutex::new(false),
             stopped: Condvar::new(),
         })))
@@ -103,10 +124,35 @@ impl BackendPool {
         !*stop.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Sets the state of a backend and rebuilds the ring of its service.
+    /// Returns the current states and rings.
+    pub(super) fn current(&self) -> PoolSnapshot {
+        lock(&self.snapshot).clone()
+    }
+
+    /// Sets the state of a backend that health checks have found.
     pub(super) fn set(&self, backend: usize, state: BackendState) {
-        // serialises changes by several health check threads
-        let mut retired = lock(&self.retired);
+        let mut changes = lock(&self.changes);
+        changes.health[backend] = state;
+        self.apply(&mut changes, backend);
+    }
+
+    /// Drains a backend, or ends that; returns its state, or `None` if no backend of the service would receive new
+    /// connections although one does now. Then nothing changes.
+    pub(super) fn drain(&self, backend: usize, drain: bool) -> Option<BackendState> {
+        let mut changes = lock(&self.changes);
+        let service = &self.config.services[self.config.backends[backend].service];
+        let others_up = || service.backends.clone().any(|n| n != backend && changes.state(n) == BackendState::Up);
+        if drain && changes.state(backend) == BackendState::Up && !others_up() {
+            return None;
+        }
+        changes.drained[backend] = drain;
+        self.apply(&mut changes, backend);
+        Some(changes.state(backend))
+    }
+
+    /// Publishes the state of a backend and rebuilds the ring of its service.
+    fn apply(&self, changes: &mut Changes, backend: usize) {
+        let state = changes.state(backend);
         let service = self.config.backends[backend].service;
         let (mut states, old) = {
             let snapshot = lock(&self.snapshot);
@@ -128,8 +174,8 @@ impl BackendPool {
         }
         self.version.fetch_add(1, Ordering::Release);
         // frees the rings that no copy uses any more; copies replace theirs within a batch
-        retired.retain(|ring| Arc::strong_count(ring) > 1);
-        retired.push(old);
+        changes.retired.retain(|ring| Arc::strong_count(ring) > 1);
+        changes.retired.push(old);
     }
 }
 

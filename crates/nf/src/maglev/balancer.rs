@@ -7,8 +7,9 @@ use super::destination::{Destination, ForwardAction};
 use super::service_map::ServiceMap;
 use super::settings::{Settings, Unmatched};
 use crate::fragment_queue::FragmentQueue;
+use crate::visits::Visits;
 use diagnostics::Diagnostic;
-use graph::{BoundedTable, Context, Counters, Row, StatsTable};
+use graph::{BoundedTable, Context, Counters, Named, Row, StatsTable};
 use packet::BURST;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +76,7 @@ pub(super) struct Balancer {
     /// The connections of IPv4, and of IPv6 if a service has an IPv6 address.
     pub(super) bounded_tables: Vec<BoundedTable>,
     pub(super) stats_table: Arc<StatsTable>,
+    pub(super) visits: Visits<Balancer>,
 }
 
 fn table<K: FlowKey>(capacity: usize, full: Full, key: &'static str) -> Result<FlowTable<K, Connection>, Diagnostic> {
@@ -85,7 +87,7 @@ fn table<K: FlowKey>(capacity: usize, full: Full, key: &'static str) -> Result<F
 }
 
 impl Balancer {
-    pub(super) fn new(s: &Settings, pool: Arc<PoolHandle>) -> Result<Self, Diagnostic> {
+    pub(super) fn new(s: &Settings, pool: Arc<PoolHandle>, visits: Visits<Balancer>) -> Result<Self, Diagnostic> {
         let config = pool.0.config.clone();
         let services = ServiceMap::new(&config)?;
         let version = pool.0.version();
@@ -132,6 +134,7 @@ impl Balancer {
             counters: Counters::default(),
             bounded_tables,
             stats_table: Arc::new(StatsTable::new(&COLUMNS, ROWS_MAX)),
+            visits,
             version,
             snapshot,
             pool,
@@ -209,11 +212,7 @@ impl Balancer {
         let row = |(n, b): (usize, &Backend)| -> Row {
             let service = &config.services[b.service];
             let slots = shares[b.service][n - service.backends.start];
-            let state = match self.snapshot.states[n] {
-                BackendState::Up => "up",
-                BackendState::Draining => "draining",
-                BackendState::Down => "down",
-            };
+            let state = self.snapshot.states[n].name();
             let share = format!("{:.2} %", slots as f64 * 100.0 / config.table_size as f64);
             let columns = [packets[n].to_string(), service.name.clone(), b.name.clone(), b.address.to_string()];
             (packets[n], columns.into_iter().chain([state.to_owned(), share]).collect())

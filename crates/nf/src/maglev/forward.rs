@@ -333,6 +333,9 @@ impl Node for Balancer {
         if self.is_stale() {
             self.update();
         }
+        if let Ok(visit) = self.visits.try_recv() {
+            visit(self, cx.now());
+        }
         let now = self.clock(cx);
         let (idle, buckets) = (self.idle, |all: usize| all.div_ceil(AGEING_PARTS));
         if !self.v4.is_empty() {

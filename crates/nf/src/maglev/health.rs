@@ -48,14 +48,13 @@ fn start_threads(pool: &Arc<BackendPool>) -> Result<(), Diagnostic> {
     let now = Instant::now();
     let checks = config.backends.iter().enumerate().filter_map(|(backend, b)| {
         let health = config.services[b.service].health.clone();
-        let state = if b.drain { BackendState::Draining } else { BackendState::Up };
         (health.kind != CheckKind::None).then_some(Check {
             backend,
             address: b.check_address,
             health,
             streak: 0,
             healthy: true,
-            state,
+            state: BackendState::Up,
             due: now,
         })
     });
@@ -79,7 +78,7 @@ fn run(pool: &BackendPool, mut checks: Vec<Check>) {
             return;
         }
         let result = check(next.address, &next.health).unwrap_or(CheckResult::Failure);
-        if let Some(state) = next.update(result, pool.config.backends[next.backend].drain) {
+        if let Some(state) = next.update(result) {
             pool.set(next.backend, state);
         }
         next.due = Instant::now() + Duration::from_millis(next.health.interval.into());
@@ -88,7 +87,7 @@ fn run(pool: &BackendPool, mut checks: Vec<Check>) {
 
 impl Check {
     /// Applies a result and returns the new state of the backend if it has changed.
-    fn update(&mut self, result: CheckResult, drain: bool) -> Option<BackendState> {
+    fn update(&mut self, result: CheckResult) -> Option<BackendState> {
         let success = result != CheckResult::Failure;
         self.streak = if success == self.healthy { 0 } else { self.streak + 1 };
         let threshold = if success { self.health.rise } else { self.health.fall };
@@ -100,13 +99,7 @@ impl Check {
             // failures below the threshold change nothing
             (true, CheckResult::Failure) => self.state,
             (true, CheckResult::Drain) => BackendState::Draining,
-            (true, CheckResult::Success) => {
-                if drain {
-                    BackendState::Draining
-                } else {
-                    BackendState::Up
-                }
-            }
+            (true, CheckResult::Success) => BackendState::Up,
         };
         let changed = state != self.state;
         self.state = state;
@@ -182,15 +175,12 @@ mod tests {
         let (state, due) = (BackendState::Up, Instant::now());
         let mut check = Check { backend: 0, address, health, streak: 0, healthy: true, state, due };
         use CheckResult::{Drain, Failure, Success};
-        let mut update = |results: &[CheckResult]| results.iter().map(|r| check.update(*r, false)).collect::<Vec<_>>();
+        let mut update = |results: &[CheckResult]| results.iter().map(|r| check.update(*r)).collect::<Vec<_>>();
         assert_eq!(update(&[Failure, Failure, Success, Failure, Failure]), [None; 5]);
         assert_eq!(update(&[Failure, Failure]), [Some(BackendState::Down), None]);
         assert_eq!(update(&[Success, Failure, Success, Success]), [None, None, None, Some(BackendState::Up)]);
         let expected = [Some(BackendState::Draining), None, None, Some(BackendState::Up)];
         assert_eq!(update(&[Drain, Failure, Drain, Success]), expected);
-        // a backend that is draining by its settings remains so
-        check.state = BackendState::Draining;
-        assert_eq!(check.update(Success, true), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::backends::{BackendState, PoolHandle};
 use super::balancer::Balancer;
 use super::config::Config;
 use super::{Maglev, Settings, health};
+use crate::visits::Copies;
 use std::net::IpAddr;
 use std::sync::Arc;
 use testkit::Harness;
@@ -34,7 +35,7 @@ fn service(forward: &str, v6: bool) -> String {
 fn balancer(settings: &str) -> (Harness, Arc<PoolHandle>) {
     let settings: Settings = toml::from_str(settings).unwrap();
     let shared = Arc::new(health::start(Arc::new(Config::new(&settings).unwrap())).unwrap());
-    (Harness::from_node(Balancer::new(&settings, shared.clone()).unwrap()), shared)
+    (Harness::from_node(Balancer::new(&settings, shared.clone(), Copies::default().attach(0)).unwrap()), shared)
 }
 
 /// Contents of a packet.

@@ -51,6 +51,19 @@ pub(crate) enum SessionError {
     Allocation(AllocationError),
 }
 
+graph::named_enum! {
+    /// State of a session.
+    pub(crate) enum SessionState {
+        /// A TCP connection of which only one host has sent data.
+        Opening = "opening",
+        Established = "established",
+        /// A TCP connection that was reset, or that both hosts have closed.
+        Closing = "closing",
+        /// A session of another protocol.
+        Active = "active",
+    }
+}
+
 /// All sessions of one core.
 pub(crate) struct SessionTable {
     config: Arc<Config>,
@@ -352,7 +365,8 @@ impl SessionTable {
             let reverse = reverse_flow(&flow, t, Direction::Outbound).key();
             let (back, idle_back) =
                 inbound.peek(&reverse, now).map_or((0, idle), |(back, idle)| (back.flags_seen(), idle));
-            let over = idle.min(idle_back) >= timeout(&timeouts, flow.protocol, t.flags_seen(), back);
+            let state = state(flow.protocol, t.flags_seen(), back);
+            let over = idle.min(idle_back) >= timeout(&timeouts, state, flow.protocol);
             if over {
                 inbound.remove(&reverse);
                 ended.push((*key, *t));
@@ -361,22 +375,52 @@ impl SessionTable {
         });
         let n = self.ended.len();
         for (key, t) in core::mem::take(&mut self.ended) {
-            let (flow, external) = (Flow::of_key(&key), (t.address(), t.port()));
-            self.release(&flow, external);
-            if self.config.filtering == Filtering::AddressDependent {
-                let key = (Endpoint { address: external.0, port: external.1, protocol: flow.protocol }, flow.dst);
-                if let Some(sessions) = self.peers.get_mut(&key) {
-                    *sessions -= 1;
-                    if *sessions == 0 {
-                        self.peers.remove(&key);
-                    }
-                }
-            }
-            if self.record_events {
-                self.events.push(SessionEvent { created: false, flow, external });
-            }
+            self.forget(Flow::of_key(&key), &t);
         }
         n
+    }
+
+    /// Releases what a session used whose entries have been removed.
+    fn forget(&mut self, flow: Flow, t: &Translation) {
+        let external = (t.address(), t.port());
+        self.release(&flow, external);
+        if self.config.filtering == Filtering::AddressDependent {
+            let key = (Endpoint { address: external.0, port: external.1, protocol: flow.protocol }, flow.dst);
+            if let Some(sessions) = self.peers.get_mut(&key) {
+                *sessions -= 1;
+                if *sessions == 0 {
+                    self.peers.remove(&key);
+                }
+            }
+        }
+        if self.record_events {
+            self.events.push(SessionEvent { created: false, flow, external });
+        }
+    }
+
+    /// Removes the session of packets from inside with this flow; returns false if there is none.
+    pub(crate) fn close(&mut self, flow: &Flow) -> bool {
+        let Some(t) = self.outbound.remove(&flow.key()) else { return false };
+        self.inbound.remove(&reverse_flow(flow, &t, Direction::Outbound).key());
+        self.forget(*flow, &t);
+        true
+    }
+
+    /// Passes the sessions of a bucket of `outbound` to a function: flow from inside, external address and port, state,
+    /// and seconds until it expires.
+    pub(crate) fn read(&self, bucket: usize, now: u32, mut f: impl FnMut(Flow, (u32, u16), SessionState, u64)) {
+        for (key, t) in self.outbound.iter(bucket..bucket + 1) {
+            let flow = Flow::of_key(&key);
+            let reverse = reverse_flow(&flow, t, Direction::Outbound).key();
+            let idle = self.outbound.peek(&key, now).map_or(0, |(_, idle)| idle);
+            let (back, idle) = self
+                .inbound
+                .peek(&reverse, now)
+                .map_or((0, idle), |(back, other)| (back.flags_seen(), idle.min(other)));
+            let state = state(flow.protocol, t.flags_seen(), back);
+            let left = timeout(&self.config.timeouts, state, flow.protocol).saturating_sub(idle);
+            f(flow, (t.address(), t.port()), state, (u64::from(left) << TICK_SHIFT) / 1000);
+        }
     }
 }
 
@@ -416,16 +460,24 @@ fn is_closed(one: u8, other: u8) -> bool {
     (one | other) & RST != 0 || one & other & FIN != 0
 }
 
-/// Returns the idle timeout of a session (RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2, RFC 7857 §2).
-fn timeout(timeouts: &Timeouts, protocol: u8, outbound: u8, inbound: u8) -> u32 {
+/// Returns the state of a session by the flags that were seen in both directions.
+fn state(protocol: u8, outbound: u8, inbound: u8) -> SessionState {
+    let established =
+        outbound & DATA != 0 && inbound & (DATA | SYN) != 0 || inbound & DATA != 0 && outbound & (DATA | SYN) != 0;
     match IpProtocol(protocol) {
-        IpProtocol::TCP => {
-            let closed = is_closed(outbound, inbound);
-            let established = outbound & DATA != 0 && inbound & (DATA | SYN) != 0
-                || inbound & DATA != 0 && outbound & (DATA | SYN) != 0;
-            if established && !closed { timeouts.established } else { timeouts.transitory }
-        }
-        IpProtocol::UDP => timeouts.udp,
-        _ => timeouts.icmp,
+        IpProtocol::TCP if is_closed(outbound, inbound) => SessionState::Closing,
+        IpProtocol::TCP if established => SessionState::Established,
+        IpProtocol::TCP => SessionState::Opening,
+        _ => SessionState::Active,
+    }
+}
+
+/// Returns the idle timeout of a session (RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2, RFC 7857 §2).
+fn timeout(timeouts: &Timeouts, state: SessionState, protocol: u8) -> u32 {
+    match state {
+        SessionState::Established => timeouts.established,
+        SessionState::Opening | SessionState::Closing => timeouts.transitory,
+        SessionState::Active if protocol == IpProtocol::UDP.0 => timeouts.udp,
+        SessionState::Active => timeouts.icmp,
     }
 }

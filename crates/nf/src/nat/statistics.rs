@@ -22,6 +22,7 @@ const COLUMNS: [&str; 4] = ["sessions", "subscriber", "external", "blocks"];
 
 /// Inside hosts, which sessions refer to by number.
 pub(crate) trait Subscribers {
+    /// Returns the address of a host.
     fn ip(&self, number: u32) -> IpAddr;
 
     /// Called when a session of the host has ended and the event was logged.
@@ -35,6 +36,7 @@ graph::named_enum! {
         Created = "created",
         Expired = "expired",
         Evicted = "evicted",
+        Closed = "closed",
         Mappings = "mappings",
         Ports = "ports",
         Subscribers = "subscribers",

@@ -305,6 +305,7 @@ impl Engine {
         let pauses = awaited.iter().filter_map(|(n, reply)| self.await_exchange(*n, reply));
         let longest = pauses.max().unwrap_or_default();
         self.update_watched();
+        self.live_nfs.update(file, &self.workers);
         longest
     }
 

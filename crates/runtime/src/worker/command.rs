@@ -10,4 +10,6 @@ pub(crate) enum Command {
     Replace(Box<Exchange>),
     /// Begins a capture or trace, with the names of the places in the graph.
     Observe(Tap, Arc<WorkerNames>),
+    /// Receives no more from inputs that are not polled after a stop; timers and other inputs continue.
+    CloseInputs,
 }

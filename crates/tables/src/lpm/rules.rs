@@ -62,6 +62,12 @@ impl<A: Address> Rules<A> {
             .flat_map(|(len, routes)| routes.iter().map(move |(address, value)| (A::restored(*address), len, *value)))
     }
 
+    /// Returns the routes of one length, in no order.
+    pub(super) fn of_length(&self, len: u8) -> impl Iterator<Item = (A, u32)> {
+        let routes = self.by_length.get(usize::from(len)).into_iter().flatten();
+        routes.map(|(address, value)| (A::restored(*address), *value))
+    }
+
     /// Returns the bytes it takes.
     pub(super) fn bytes(&self) -> usize {
         // The standard library's table keeps one byte beside each entry and an eighth of them free.

@@ -143,6 +143,11 @@ impl<A: Address> Writer<A> {
         self.rules.iter()
     }
 
+    /// Returns the routes (address, value) of one length, in an order that changes with the routes only.
+    pub fn of_length(&self, len: u8) -> impl Iterator<Item = (A, u32)> {
+        self.rules.of_length(len)
+    }
+
     /// Returns the size of the table.
     #[must_use]
     pub fn usage(&self) -> Usage {

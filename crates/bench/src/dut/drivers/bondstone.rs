@@ -9,15 +9,10 @@ use crate::dut::process::{CommandLine, ContainerOptions};
 use crate::dut::spec::{ChainText, DutSpec, Ports};
 use crate::dut::started::StartedDevice;
 use crate::trial::{Disturbance, DisturbanceReport};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use control::{Client, ClientError, Request, RuleChange, RulesChanged};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 use toml::{Table, Value};
-
-/// Time limit of a change of a firewall rule.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) struct BondstoneDriver;
 
@@ -52,52 +47,20 @@ struct Bondstone {
     chain: Option<ChainText>,
 }
 
-/// Returns the settings of the first firewall of a chain file.
-fn firewall(table: &mut Table) -> Option<&mut Table> {
-    let nfs = table.get_mut("nf")?.as_table_mut()?;
-    let mut nfs = nfs.iter_mut().filter_map(|(_, nf)| nf.as_table_mut());
-    nfs.find(|nf| nf.get("kind").and_then(Value::as_str) == Some("firewall"))
+/// Returns the name of the first firewall of a chain file.
+fn firewall(chain: &ChainText) -> Option<String> {
+    let table: Table = chain.text.parse().ok()?;
+    let is_firewall = |nf: &Value| nf.get("kind").and_then(Value::as_str) == Some("firewall");
+    table.get("nf")?.as_table()?.iter().find(|(_, nf)| is_firewall(nf)).map(|(name, _)| name.clone())
 }
 
 fn no_chain(context: &DutContext) -> DutError {
     context.error("has no chain", "name a chain file: chain = \"...\"")
 }
 
-/// Returns the control socket of the firewall.
-fn rules_socket(context: &DutContext) -> PathBuf {
-    context.path("rules.sock")
-}
-
-/// Client of the firewall's control socket; connects on demand.
-struct RulesClient {
-    socket: PathBuf,
-    stream: Option<BufReader<UnixStream>>,
-}
-
-impl RulesClient {
-    fn connect(&mut self) -> std::io::Result<&mut BufReader<UnixStream>> {
-        if self.stream.is_none() {
-            let stream = UnixStream::connect(&self.socket)?;
-            stream.set_read_timeout(Some(CHANGE_TIMEOUT))?;
-            stream.set_write_timeout(Some(CHANGE_TIMEOUT))?;
-            self.stream = Some(BufReader::new(stream));
-        }
-        self.stream.as_mut().ok_or_else(|| std::io::ErrorKind::NotConnected.into())
-    }
-
-    /// Sends a change and returns true if it was accepted.
-    fn change(&mut self, change: &str) -> bool {
-        let mut response = String::new();
-        let result = self.connect().and_then(|stream| {
-            stream.get_mut().write_all(format!("{change}\n").as_bytes())?;
-            stream.read_line(&mut response)
-        });
-        if result.is_err() {
-            // a late response must not be taken for that of the next change
-            self.stream = None;
-        }
-        result.is_ok() && response.trim_end() == "ok"
-    }
+/// Returns the control socket of the process.
+fn control_socket(context: &DutContext) -> PathBuf {
+    context.path("control.sock")
 }
 
 impl Bondstone {
@@ -117,9 +80,6 @@ impl Bondstone {
             port.insert("device".to_owned(), Value::String(device.clone()));
         }
         chain_file::adapt(&mut table, context);
-        if let Some(firewall) = firewall(&mut table) {
-            firewall.insert("control".to_owned(), Value::String(rules_socket(context).display().to_string()));
-        }
         toml::to_string(&table).map_err(|e| invalid(&e.to_string()))
     }
 }
@@ -144,7 +104,10 @@ impl Device for Bondstone {
         let files = [Some(program.clone()), folder].into_iter().flatten().collect();
         let options = ContainerOptions { files, creates_interfaces: false };
         let command = CommandLine::new(program.display().to_string());
-        let command = command.args(["run".to_owned(), file.display().to_string()]);
+        let mut command = command.args(["run".to_owned(), file.display().to_string()]);
+        if firewall(chain).is_some() {
+            command = command.args(["--control".to_owned(), control_socket(context).display().to_string()]);
+        }
         let mut program = attachment.start(context, "bondstone", command, &options)?;
         program.wait_until(context, "forwarding", |p| p.output_tail().lines().any(|l| l.starts_with("CPU ")))?;
         context.record(text);
@@ -154,10 +117,9 @@ impl Device for Bondstone {
     }
 
     fn unsupported(&self, disturbance: Disturbance) -> Option<&'static str> {
-        let table = self.chain.as_ref().and_then(|chain| chain.text.parse::<Table>().ok());
         match disturbance {
             Disturbance::Reset { .. } => Some("measure the reset of kind = \"bridge\" or \"command\""),
-            Disturbance::Changes { .. } if table.is_some_and(|mut table| firewall(&mut table).is_some()) => None,
+            Disturbance::Changes { .. } if self.chain.as_ref().and_then(firewall).is_some() => None,
             Disturbance::Changes { .. } => {
                 Some("add a firewall to the chain, [nf.NAME] with kind = \"firewall\": its rules are changed")
             }
@@ -173,14 +135,23 @@ impl Device for Bondstone {
         stop: &AtomicBool,
     ) -> Result<DisturbanceReport, DutError> {
         let Disturbance::Changes { per_second } = disturbance else { return Ok(DisturbanceReport::default()) };
-        let mut rules = RulesClient { socket: rules_socket(context), stream: None };
-        let connected = rules.connect().map(drop);
-        connected.map_err(|e| {
-            context.error(format!("cannot connect to the firewall: {e}"), "check the output of the device")
-        })?;
+        let nf = self.chain.as_ref().and_then(firewall);
+        let socket = control_socket(context);
+        let client = Client::connect(&socket);
+        let mut client = Some(client.map_err(|e| {
+            context.error(format!("cannot connect to {}: {e}", socket.display()), "check the output of the device")
+        })?);
+        let mut change = |change: RuleChange| {
+            let mut connected = client.take().or_else(|| Client::connect(&socket).ok())?;
+            let done = connected.call(&Request::ChangeRules { nf: nf.clone(), changes: vec![change] });
+            // a late response must not be taken for that of the next change
+            client = matches!(done, Ok(_) | Err(ClientError::Refused(_))).then_some(connected);
+            done.ok().map(|_: RulesChanged| ())
+        };
         Ok(periodic::repeat_changes(per_second, stop, |n| {
             let rule = format!("drop src 203.0.113.{}", n / 2 % 256);
-            rules.change(&if n.is_multiple_of(2) { format!("add 1 {rule}") } else { format!("remove {rule}") })
+            let add = n.is_multiple_of(2);
+            change(if add { RuleChange::Add { rule, number: Some(1) } } else { RuleChange::RemoveText(rule) }).is_some()
         }))
     }
 }

@@ -2,11 +2,12 @@
 
 use super::{ModelRule, address, rule};
 use crate::Firewall;
+use crate::live::LiveRules;
+use control::RuleChange;
 use proptest::prelude::*;
 use std::fs::{remove_file, rename, write};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use testkit::{Harness, HarnessBuilder};
@@ -80,89 +81,73 @@ fn a_changed_file_is_loaded_and_an_invalid_one_is_not() {
     }
 }
 
-/// A client of the control socket.
-struct Client(BufReader<UnixStream>);
+/// Builds a firewall and returns the rules that can be changed.
+fn live(settings: &str) -> (Harness, Arc<LiveRules>) {
+    let builder = HarnessBuilder::new::<Firewall>(settings);
+    (builder.clone().build().unwrap(), builder.shared().unwrap())
+}
 
-impl Client {
-    /// Connects once the firewall listens.
-    fn connect(socket: &Path, f: &mut Harness) -> Self {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            f.advance(Duration::from_millis(20));
-            match UnixStream::connect(socket) {
-                Ok(stream) => return Client(BufReader::new(stream)),
-                Err(e) => assert!(Instant::now() < deadline, "{}: {e}", socket.display()),
-            }
-            std::thread::sleep(Duration::from_millis(5));
+fn add(rule: &str, number: Option<usize>) -> RuleChange {
+    RuleChange::Add { rule: rule.to_owned(), number }
+}
+
+#[test]
+fn rules_are_changed_by_requests() {
+    for more in ["", "track = { connections = 100 }"] {
+        let (mut f, live) = live(&format!("rules = [\"accept dst 10.0.0.1\", \"accept dst 10.0.0.2\"]\n{more}"));
+        let to = |host, port| build::udp4([192, 0, 2, 1], [10, 0, 0, host], port, 2).pad_to(60).to_vec();
+        let texts = || live.page(1).rules.into_iter().map(|rule| (rule.rule, rule.packets)).collect::<Vec<_>>();
+        let refused = |changes: &[RuleChange]| live.change(changes).unwrap_err().to_string();
+        assert!(f.feed_one(&to(1, 1)).is_ok() && f.feed_one(&to(3, 1)).is_err());
+        live.change(&[add("accept dst 10.0.0.3", None)]).unwrap();
+        // effective with the next packet, without a timer
+        assert!(f.feed_one(&to(3, 2)).is_ok());
+        live.change(&[add(" drop dst 10.0.0.0/30 ", Some(1))]).unwrap();
+        assert!(f.feed_one(&to(3, 3)).is_err() && f.feed_one(&to(1, 3)).is_err());
+        let expected = ["drop dst 10.0.0.0/30", "accept dst 10.0.0.1", "accept dst 10.0.0.2", "accept dst 10.0.0.3"];
+        let all: Vec<_> = expected.into_iter().map(str::to_owned).zip([2, 1, 0, 1]).collect();
+        assert_eq!(texts(), all);
+        assert_eq!((live.page(1).default_packets, live.page(1).default), (1, "drop".to_owned()));
+        // all changes of a request, or none
+        for (changes, words) in [
+            (vec![RuleChange::Remove(1), add("accept nothing", None)], ["nothing", "change 2 of 2"]),
+            (vec![RuleChange::Remove(1), RuleChange::Remove(4)], ["\"4\"", "there are 3 rules (change 2 of 2)"]),
+            (vec![RuleChange::Remove(0)], ["\"0\"", "bondstone rules list"]),
+            (vec![add("accept", Some(6))], ["\"6\"", "there are 4 rules\n"]),
+            (vec![RuleChange::RemoveText("drop".into())], ["\"drop\": is not in the list", "help: "]),
+        ] {
+            let error = refused(&changes);
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+            assert_eq!(texts(), all);
         }
-    }
-
-    fn send(&mut self, line: &str) {
-        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
-    }
-
-    fn receive(&mut self) -> String {
-        let mut answer = String::new();
-        self.0.read_line(&mut answer).unwrap();
-        answer.trim_end().to_owned()
-    }
-
-    fn request(&mut self, line: &str) -> String {
-        self.send(line);
-        self.receive()
+        assert!(f.feed_one(&to(1, 4)).is_err());
+        let changes = [RuleChange::Remove(1), RuleChange::RemoveText("accept dst 10.0.0.1".into())];
+        let changed = live.change(&changes).unwrap();
+        assert_eq!((changed.added, changed.removed, changed.total), (0, 2, 2));
+        assert!(f.feed_one(&to(1, 5)).is_err() && f.feed_one(&to(2, 4)).is_ok() && f.feed_one(&to(3, 4)).is_ok());
+        assert_eq!((f.counter("1 accept dst 10.0.0.2"), f.counter("2 accept dst 10.0.0.3")), (1, 2));
+        f.advance(Duration::from_millis(20));
+        assert_eq!((f.counter("rules_changed"), f.counter("rules_rejected")), (4, 5));
+        let tracked = live.change(&[add("accept dst 10.0.0.4 state established", None)]);
+        assert_eq!(tracked.is_err(), more.is_empty());
     }
 }
 
 #[test]
-fn rules_are_changed_by_the_socket() {
-    for more in ["", "track = { connections = 100 }"] {
-        let folder = TempDir::new(if more.is_empty() { "socket" } else { "socket-tracked" });
-        let socket = folder.0.join("fw.sock");
-        let text = format!("rules = [\"accept dst 10.0.0.1\", \"accept dst 10.0.0.2\"]\ncontrol = {socket:?}\n{more}");
-        let mut f = HarnessBuilder::new::<Firewall>(&text).build().unwrap();
-        let to = |host, port| build::udp4([192, 0, 2, 1], [10, 0, 0, host], port, 2).pad_to(60).to_vec();
-        let mut client = Client::connect(&socket, &mut f);
-        assert!(f.feed_one(&to(1, 1)).is_ok() && f.feed_one(&to(3, 1)).is_err());
-        assert_eq!(client.request("add accept dst 10.0.0.3"), "ok");
-        // effective with the next packet, without a timer
-        assert!(f.feed_one(&to(3, 2)).is_ok());
-        assert_eq!(client.request("add 1 drop dst 10.0.0.0/30"), "ok");
-        assert!(f.feed_one(&to(3, 3)).is_err() && f.feed_one(&to(1, 3)).is_err());
-        client.send("list");
-        let rules =
-            ["1 drop dst 10.0.0.0/30", "2 accept dst 10.0.0.1", "3 accept dst 10.0.0.2", "4 accept dst 10.0.0.3"];
-        assert_eq!([(); 5].map(|()| client.receive()), [&rules[..], &["ok"]].concat()[..]);
-        assert_eq!((f.counter(rules[0]), f.counter(rules[3])), (2, 1));
-        // several requests in one write are all answered
-        client.send("remove 1\nremove accept dst 10.0.0.1\nremove 9\nadd 3 accept nothing\nremove accept dst 10.0.0.1");
-        let answers = [(); 5].map(|()| client.receive());
-        assert_eq!(&answers[..2], ["ok", "ok"]);
-        assert!(answers[2].contains("there are 2") && answers[3].contains("nothing"), "{answers:?}");
-        assert!(answers[4].contains("is not in the list of rules"), "{answers:?}");
-        assert!(f.feed_one(&to(1, 4)).is_err() && f.feed_one(&to(2, 4)).is_ok() && f.feed_one(&to(3, 4)).is_ok());
-        assert_eq!((f.counter("1 accept dst 10.0.0.2"), f.counter("2 accept dst 10.0.0.3")), (1, 2));
-        f.advance(Duration::from_millis(20));
-        assert_eq!((f.counter("rules_changed"), f.counter("rules_rejected")), (4, 3));
-        for wrong in ["add 4 accept dst 10.0.0.1", "add 0 accept dst 10.0.0.1", "remove", "list all", "flush", ""] {
-            let answer = client.request(wrong);
-            assert!(answer.starts_with("error: "), "{wrong}: {answer}");
-        }
-        assert!(client.request("add accept dst 10.0.0.4 state established").contains("track") == more.is_empty());
-        client.send(&"x".repeat(5000));
-        assert!(client.receive().contains("longer than 4096"));
-        // another firewall does not replace it
-        let mut other = HarnessBuilder::new::<Firewall>(&text).build().unwrap();
-        other.advance(Duration::from_millis(50));
-        std::thread::sleep(Duration::from_millis(100));
-        assert_eq!(Client::connect(&socket, &mut f).request("remove accept dst 10.0.0.2"), "ok");
-        assert!(f.feed_one(&to(2, 5)).is_err() && other.feed_one(&to(2, 5)).is_ok());
-        drop(other);
-        assert!(socket.exists());
-        drop(f);
-        assert!(!socket.exists());
+fn long_lists_have_pages() {
+    let rules: Vec<String> = (0..2500).map(|n| format!("drop src 10.{}.{}.0/24", n / 250, n % 250)).collect();
+    let (mut f, live) = live(&format!("rules = {rules:?}\ndefault = \"accept\""));
+    assert!(f.feed_one(&build::udp4([10, 8, 7, 1], [1, 1, 1, 1], 1, 2).pad_to(60).to_vec()).is_err());
+    let (mut all, mut from) = (vec![], Some(1));
+    while let Some(number) = from {
+        let page = live.page(number);
+        assert!(page.rules.len() <= 1000 && page.total == 2500);
+        all.extend(page.rules);
+        from = page.next;
     }
-    let e = Harness::try_new::<Firewall>("control = \"/nowhere/fw.sock\"").unwrap_err().to_string();
-    assert!(e.contains("/nowhere/fw.sock"), "{e}");
+    assert!(all.iter().map(|rule| &rule.rule).eq(&rules));
+    assert!(all.iter().enumerate().all(|(n, rule)| rule.number == n + 1 && rule.packets == u64::from(n == 2007)));
+    assert_eq!((live.page(2501).rules, live.page(usize::MAX).next), (vec![], None));
 }
 
 proptest! {
@@ -170,17 +155,16 @@ proptest! {
 
     /// The list is long enough that edits do not recompile it.
     #[test]
-    fn matches_a_linear_scan_after_changes_by_socket_and_file(
+    fn matches_a_linear_scan_after_changes_by_requests_and_file(
         rules in prop::collection::vec(rule(), 80..200),
         steps in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(rule())), 1..40),
         packets in prop::collection::vec((address(), address(), any::<bool>(), 0..4u16), 32..100),
     ) {
         let folder = TempDir::new("scan");
-        let (socket, file) = (folder.0.join("fw.sock"), folder.0.join("fw.rules"));
+        let file = folder.0.join("fw.rules");
         let lines = |rules: &[ModelRule]| rules.iter().map(|r| r.text() + "\n").collect::<String>();
         write(&file, lines(&rules)).unwrap();
-        let mut f = HarnessBuilder::new::<Firewall>(&format!("file = {file:?}\ncontrol = {socket:?}")).build().unwrap();
-        let mut client = Client::connect(&socket, &mut f);
+        let (mut f, live) = live(&format!("file = {file:?}"));
         let frames: Vec<_> = packets
             .iter()
             .map(|(src, dst, udp, port)| match udp {
@@ -198,22 +182,22 @@ proptest! {
         let mut list = rules.clone();
         prop_assert_eq!(f.feed(&frames), expected(&list));
         for (at, new) in &steps {
-            let line = match new {
+            let change = match new {
                 Some(new) => {
                     let at = at.index(list.len() + 1);
                     list.insert(at, new.clone());
-                    format!("add {} {}", at + 1, new.text())
+                    add(&new.text(), Some(at + 1))
                 }
                 None => {
                     let at = at.index(list.len());
                     list.remove(at);
-                    format!("remove {}", at + 1)
+                    RuleChange::Remove(at + 1)
                 }
             };
-            prop_assert_eq!(client.request(&line), "ok");
+            prop_assert!(live.change(&[change]).is_ok());
             prop_assert_eq!(f.feed(&frames), expected(&list));
         }
-        // reloading the file discards changes by the socket
+        // reloading the file discards changes by requests
         let changed = steps.len() as u64;
         let backwards: Vec<_> = rules[..60].iter().rev().cloned().chain(rules[60..].iter().cloned()).collect();
         write(&file, lines(&backwards)).unwrap();

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// Target of a route.
-pub(super) enum RouteTarget {
+pub(in crate::l3fwd) enum RouteTarget {
     /// None is given: one of the default next hops.
     Default,
     /// Next hops.
@@ -36,7 +36,7 @@ pub(super) fn read(
 }
 
 /// Parses a line; returns `None` for an empty one.
-fn parse(line: &str) -> Result<Option<(IpNet, RouteTarget)>, String> {
+pub(in crate::l3fwd) fn parse(line: &str) -> Result<Option<(IpNet, RouteTarget)>, String> {
     let mut words = line.split_ascii_whitespace();
     let Some(prefix) = words.next() else { return Ok(None) };
     let net = prefix

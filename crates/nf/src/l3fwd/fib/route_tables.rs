@@ -23,7 +23,7 @@ pub(super) enum TableError {
 }
 
 /// Writer of the tables.
-pub(super) struct Writer {
+pub(in crate::l3fwd) struct Writer {
     pub(super) v4: lpm4::Writer,
     pub(super) v6: lpm6::Writer,
     hosts: Option<(CuckooTable<Key48>, CuckooTable<Key144>)>,
@@ -153,6 +153,37 @@ impl Writer {
                 self.v6.remove(a, 128);
                 self.hosts.as_mut().map(|(_, exact)| exact.remove(key6(a.to_bits())));
             }
+        }
+    }
+
+    /// Removes a route.
+    pub(super) fn remove_net(&mut self, net: IpNet) {
+        match net {
+            _ if net.prefix_len() == net.max_prefix_len() => self.remove(net.addr()),
+            IpNet::V4(net) => drop(self.v4.remove(net.network(), net.prefix_len())),
+            IpNet::V6(net) => drop(self.v6.remove(net.network(), net.prefix_len())),
+        }
+    }
+
+    /// Returns the value of a route.
+    pub(super) fn get(&self, net: IpNet) -> Option<u32> {
+        match net {
+            _ if net.prefix_len() == net.max_prefix_len() => self.host_route(net.addr()),
+            IpNet::V4(net) => self.v4.get(net.network(), net.prefix_len()),
+            IpNet::V6(net) => self.v6.get(net.network(), net.prefix_len()),
+        }
+    }
+
+    /// Returns at most `most` routes of an IP version and length after the first `skip`, without those of the exact-match
+    /// tables.
+    pub(in crate::l3fwd) fn page(&self, (ipv6, len): (bool, u8), skip: usize, most: usize) -> Vec<(IpNet, u32)> {
+        let net = |address: IpAddr, value| (IpNet::new_assert(address, len), value);
+        if ipv6 {
+            let all = self.v6.of_length(len).skip(skip).take(most);
+            all.map(|(address, value)| net(Ipv6Addr::from_bits(address).into(), value)).collect()
+        } else {
+            let all = self.v4.of_length(len).skip(skip).take(most);
+            all.map(|(address, value)| net(Ipv4Addr::from_bits(address).into(), value)).collect()
         }
     }
 

@@ -34,7 +34,7 @@ fn small_fib(config: &Config, settings: &Settings, cx: &BuildContext, groups: (u
     let mut fib = Fib::new(config, settings, cx).unwrap();
     let limits = |groups| Limits { routes: 1 << 20, groups, pages: Pages::Ordinary };
     {
-        let tables = &mut fib.control().tables;
+        let tables = &mut *fib.tables();
         tables.v4 = lpm4::with(limits(groups.0)).unwrap().0;
         tables.v6 = lpm6::with(limits(groups.1)).unwrap().0;
     }
@@ -149,4 +149,54 @@ fn look_ups_of_a_new_neighbour_find_a_complete_adjacency() {
             }
         }
     });
+}
+
+/// While routes change, a worker neither waits nor adds neighbours, and does so afterwards.
+#[test]
+fn neighbours_wait_for_a_change_of_routes() {
+    let (config, settings, cx) = config("");
+    let fib = small_fib(&config, &settings, &cx, (6, 60));
+    let (known, other, now) = ((0, host4(1)), (0, host4(2)), Duration::from_secs(1));
+    let resolve = |key| fib.control().request_resolution(&fib, &config.interfaces, key, now).is_some();
+    assert!(resolve(known));
+    let later = now + REQUEST_TIMEOUT * (REQUESTS_MAX + 1);
+    let age = || fib.control().age(&fib, &config.interfaces, Duration::from_secs(60), later).len();
+    {
+        let _tables = fib.tables();
+        assert!(resolve(known) && !resolve(other));
+        assert_eq!(age(), 0);
+    }
+    assert!(resolve(other));
+    assert!(age() > 0);
+}
+
+/// A route to the address of a neighbour replaces that to the neighbour, and its removal restores it.
+#[test]
+fn routes_to_neighbours_are_replaced_and_restored() {
+    let (config, settings, cx) = config("");
+    let fib = Fib::new(&config, &settings, &cx).unwrap();
+    let (address, now) = (host4(1), Duration::from_secs(1));
+    fib.control().request_resolution(&fib, &config.interfaces, (0, address), now).unwrap();
+    let neighbour = fib.tables().host_route(address).unwrap();
+    let net = IpNet::from(address);
+    assert!(fib.check_removal(net).is_err());
+    let to = RouteTarget::Blackhole;
+    fib.check_addition(&config, net, &to).unwrap();
+    fib.add_route(&config, &mut fib.next_hops(), net, &to).unwrap();
+    assert_eq!(fib.tables().host_route(address), Some(BLACKHOLE));
+    fib.check_removal(net).unwrap();
+    fib.remove_route(net).unwrap();
+    assert_eq!(fib.tables().host_route(address), Some(neighbour));
+    // it stays when the neighbour does not answer
+    fib.add_route(&config, &mut fib.next_hops(), net, &to).unwrap();
+    for n in 2..6 {
+        fib.control().age(&fib, &config.interfaces, Duration::from_secs(60), now + REQUEST_TIMEOUT * n);
+    }
+    assert_eq!(fib.tables().host_route(address), Some(BLACKHOLE));
+    assert!(fib.control().neighbours.is_empty());
+    // martians return as well
+    let martian: IpNet = "224.0.0.0/4".parse().unwrap();
+    fib.add_route(&config, &mut fib.next_hops(), martian, &to).unwrap();
+    fib.remove_route(martian).unwrap();
+    assert_eq!(fib.tables().get(martian), Some(MARTIAN));
 }

@@ -8,10 +8,12 @@ use crate::nat::config::Config;
 use crate::nat::drop_reason::DropReason;
 use crate::nat::flow::{self, Direction, Flow, INSIDE, OUTSIDE, Translation};
 use crate::nat::fragments::FragmentTable;
+use crate::nat::operations::{LiveSessions, SessionCopy};
 use crate::nat::port_allocator::PortAllocator;
 use crate::nat::sessions::{SessionError, SessionTable, clock};
 use crate::nat::settings::Unmatched;
 use crate::nat::statistics::{SessionCounter, Statistics, Subscribers, TICK};
+use crate::visits::Visits;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Named, Node, StatsTable};
 use packet::{BURST, Batch};
@@ -40,6 +42,7 @@ pub(super) struct Nat44Node {
     /// Fragments that arrived before the first one of their datagram.
     queue: FragmentQueue<Ipv4DatagramId>,
     statistics: Statistics,
+    visits: Visits<dyn SessionCopy>,
 }
 
 /// Treatment of a packet.
@@ -59,6 +62,7 @@ enum Nat44Verdict {
 impl Nat44Node {
     pub(super) fn new(config: Arc<Config>, cx: &BuildContext) -> Result<Self, Diagnostic> {
         let own = config.own_externals(cx)?;
+        let visits = cx.shared(|| Ok(LiveSessions::default()))?.attach(cx.copy.0);
         let statistics = Statistics::new(&config, cx, false)?;
         let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
         let ports = PortAllocator::new(config.clone(), own, seed);
@@ -70,6 +74,7 @@ impl Nat44Node {
             config,
             queue: FragmentQueue::new(),
             statistics,
+            visits,
         })
     }
 
@@ -411,6 +416,16 @@ impl Nat44Node {
     }
 }
 
+impl SessionCopy for Nat44Node {
+    fn sessions(&mut self) -> (&mut SessionTable, &dyn Subscribers) {
+        (&mut self.sessions, &Ipv4Subscribers)
+    }
+
+    fn count_closed(&self, sessions: usize) {
+        self.statistics.counters[SessionCounter::Closed].add(sessions as u64);
+    }
+}
+
 impl Node for Nat44Node {
     fn drops(&self) -> &[&'static str] {
         &DropReason::NAMES[..=DropReason::Spoofed as usize]
@@ -487,6 +502,9 @@ impl Node for Nat44Node {
 
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
+        if let Ok(visit) = self.visits.try_recv() {
+            visit(self, now);
+        }
         self.statistics.expire_sessions(&mut self.sessions, now);
         self.fragments.expire(now);
         self.statistics.counters[SessionCounter::Fragments].set(self.fragments.len() as u64);

@@ -13,9 +13,11 @@ use crate::fragment_queue::{FragmentQueue, HeldFragment};
 use crate::nat::drop_reason::DropReason;
 use crate::nat::flow::{self, Direction, Flow, INSIDE, OUTSIDE};
 use crate::nat::fragments::FragmentTable;
+use crate::nat::operations::{LiveSessions, SessionCopy};
 use crate::nat::port_allocator::PortAllocator;
 use crate::nat::sessions::{SessionError, SessionTable, clock};
-use crate::nat::statistics::{SessionCounter, Statistics, TICK};
+use crate::nat::statistics::{SessionCounter, Statistics, Subscribers, TICK};
+use crate::visits::Visits;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Node, StatsTable, TokenBucket};
 use packet::{BURST, Batch, Packet};
@@ -74,6 +76,7 @@ pub(super) struct Nat64Node {
     /// the last one.
     queue: FragmentQueue<DatagramKey>,
     statistics: Statistics,
+    visits: Visits<dyn SessionCopy>,
     icmp: TokenBucket,
     /// An external address of this core, the source of ICMP errors to the inside.
     own_address: u32,
@@ -89,6 +92,7 @@ impl Nat64Node {
     /// The core has no external address, the tables cannot be allocated, or the log cannot be started.
     pub(super) fn new(config: Arc<Config>, cx: &BuildContext) -> Result<Self, Diagnostic> {
         let own = config.nat.own_externals(cx)?;
+        let visits = cx.shared(|| Ok(LiveSessions::default()))?.attach(cx.copy.0);
         let statistics = Statistics::new(&config.nat, cx, true)?;
         let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
         let own_address = config.nat.external[own[0]];
@@ -104,6 +108,7 @@ impl Nat64Node {
             config,
             queue: FragmentQueue::new(),
             statistics,
+            visits,
             icmp: TokenBucket::new(MAX_ERRORS_PER_SECOND, MAX_ERRORS_PER_SECOND),
             own_address,
             id: own_address as u16,
@@ -475,6 +480,16 @@ fn unsupported_reason(l4: L4) -> DropReason {
     }
 }
 
+impl SessionCopy for Nat64Node {
+    fn sessions(&mut self) -> (&mut SessionTable, &dyn Subscribers) {
+        (&mut self.sessions, &self.hosts)
+    }
+
+    fn count_closed(&self, sessions: usize) {
+        self.statistics.counters[SessionCounter::Closed].add(sessions as u64);
+    }
+}
+
 impl Node for Nat64Node {
     fn drops(&self) -> &[&'static str] {
         DropReason::NAMES
@@ -538,6 +553,9 @@ impl Node for Nat64Node {
 
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
+        if let Ok(visit) = self.visits.try_recv() {
+            visit(self, now);
+        }
         self.statistics.expire_sessions(&mut self.sessions, now);
         self.fragments.expire(now);
         self.datagram_lengths.expire(now);

@@ -1,0 +1,80 @@
+//! Live operations on NFs, executed by the threads of clients of the control socket.
+
+use control::{
+    MaglevBackends, MaglevDrained, NatClosed, NatSessions, Refusal, Request, RoutesChanged, RoutesPage, RulesChanged,
+    RulesPage,
+};
+use diagnostics::Diagnostic;
+use graph::Nf;
+use nf::live::{LiveBackends, LiveRoutes, LiveRules, LiveSessions};
+use nf::{Firewall, L3fwd, Maglev, Nat44, Nat64};
+use runtime::LiveNfs;
+use std::any::Any;
+use std::sync::Arc;
+
+/// Kinds with sessions.
+const NAT: &[&str] = &[Nat44::KIND, Nat64::KIND];
+
+/// Executes a request that operates an NF; returns `None` for others.
+pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_json::Value, Refusal>> {
+    Some(match request {
+        Request::Rules { nf, from } => select::<LiveRules>(nfs, nf.as_deref(), &[Firewall::KIND])
+            .and_then(|(nf, rules)| to_json(&RulesPage { nf, ..rules.page(from.unwrap_or(1)) })),
+        Request::ChangeRules { nf, changes } => select::<LiveRules>(nfs, nf.as_deref(), &[Firewall::KIND])
+            .and_then(|(nf, rules)| to_json(&RulesChanged { nf, ..rules.change(changes)? })),
+        Request::NatSessions { nf, filter, from } => select::<LiveSessions>(nfs, nf.as_deref(), NAT)
+            .and_then(|(nf, live)| to_json(&NatSessions { nf, ..live.page(filter, from.as_deref())? })),
+        Request::NatClose { nf, filter, from } => select::<LiveSessions>(nfs, nf.as_deref(), NAT)
+            .and_then(|(nf, live)| to_json(&NatClosed { nf, ..live.close(filter, from.as_deref())? })),
+        Request::MaglevBackends { nf } => select::<LiveBackends>(nfs, nf.as_deref(), &[Maglev::KIND])
+            .and_then(|(nf, live)| to_json(&MaglevBackends { nf, ..live.list()? })),
+        Request::MaglevDrain { nf, backend, drain } => select::<LiveBackends>(nfs, nf.as_deref(), &[Maglev::KIND])
+            .and_then(|(nf, live)| to_json(&MaglevDrained { nf, ..live.drain(backend, *drain)? })),
+        Request::Routes { nf, from } => select::<LiveRoutes>(nfs, nf.as_deref(), &[L3fwd::KIND])
+            .and_then(|(nf, live)| to_json(&RoutesPage { nf, ..live.page(from.as_deref())? })),
+        Request::ChangeRoutes { nf, changes } => select::<LiveRoutes>(nfs, nf.as_deref(), &[L3fwd::KIND])
+            .and_then(|(nf, live)| to_json(&RoutesChanged { nf, ..live.change(changes)? })),
+        Request::Stats {}
+        | Request::Reload { .. }
+        | Request::Capture(_)
+        | Request::Trace { .. }
+        | Request::Stop { .. } => return None,
+    })
+}
+
+/// Returns the name of an NF of one of these kinds, and the state of it that is operated.
+fn select<T: Any + Send + Sync>(
+    nfs: &LiveNfs,
+    name: Option<&str>,
+    kinds: &[&str],
+) -> Result<(String, Arc<T>), Refusal> {
+    let all: Vec<String> = kinds.iter().flat_map(|kind| nfs.of_kind(kind)).collect();
+    let kinds = kinds.join(" or ");
+    let list = match &all[..] {
+        [] => "NFs in sandboxes cannot be changed while they run".to_owned(),
+        all => format!("name one of {}", all.join(", ")),
+    };
+    let refuse = |problem: String| Refusal::from(Diagnostic::new(problem).remedy(&list));
+    let name = match (name, &all[..]) {
+        (Some(name), _) if all.iter().any(|own| own == name) => name,
+        (Some(name), _) => {
+            let problem = match nfs.kind(name) {
+                Some(kind) => format!("is of kind {kind}, not {kinds}"),
+                None => format!("is not an NF of kind {kinds} in this process"),
+            };
+            return Err(Diagnostic::new(problem).value(name).remedy(&list).into());
+        }
+        (None, [only]) => only,
+        (None, []) => return Err(refuse(format!("no NF of kind {kinds} runs in this process"))),
+        (None, _) => return Err(refuse(format!("several NFs of kind {kinds} run"))),
+    };
+    match nfs.shared(name) {
+        Some(state) => Ok((name.to_owned(), state)),
+        // of another crate, or replaced a moment ago
+        None => Err(Diagnostic::new("cannot be operated while it runs").value(name).into()),
+    }
+}
+
+fn to_json(result: &impl serde::Serialize) -> Result<serde_json::Value, Refusal> {
+    serde_json::to_value(result).map_err(|e| Refusal::new(e.to_string()))
+}

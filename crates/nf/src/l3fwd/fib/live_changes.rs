@@ -1,0 +1,121 @@
+//! Changes of routes while workers look up addresses.
+//!
+//! The holder of [`NextHops`] changes routes. It holds the lock of the tables as long as it takes, up to milliseconds for
+//! a short prefix, which workers never wait for, and that of [`Control`](super::Control) for a moment.
+
+use super::adjacency::AdjacencyKind;
+use super::route_file::RouteTarget;
+use super::{Fib, MARTIAN, MARTIANS, NextHops, is_connected};
+use crate::l3fwd::config::Config;
+use diagnostics::Diagnostic;
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+const LIST: &str = "list the routes: bondstone routes list";
+
+impl Fib {
+    /// Checks whether a route can be added or replaced.
+    ///
+    /// # Errors
+    /// The prefix is that of a network or address of the router, or a next hop is invalid.
+    pub(in crate::l3fwd) fn check_addition(
+        &self,
+        config: &Config,
+        net: IpNet,
+        to: &RouteTarget,
+    ) -> Result<(), Diagnostic> {
+        let value = self.tables().get(net);
+        if let Some(AdjacencyKind::Connected | AdjacencyKind::Local | AdjacencyKind::Broadcast) = self.kind(value) {
+            let d = Diagnostic::new("is a network or an address of the router itself").value(net);
+            return Err(d.remedy("add a route to another prefix"));
+        }
+        if let RouteTarget::Via(hops) = to {
+            Self::check_hops(config, net, hops).map_err(|problem| invalid(net, &problem))?;
+        }
+        match to {
+            RouteTarget::Default => Err(invalid(net, "has no next hop")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a route or replaces it.
+    ///
+    /// # Errors
+    /// As for [`Fib::check_addition`], or a table is full.
+    pub(in crate::l3fwd) fn add_route(
+        &self,
+        config: &Config,
+        hops: &mut NextHops,
+        net: IpNet,
+        to: &RouteTarget,
+    ) -> Result<(), Diagnostic> {
+        let full = |problem: String| Diagnostic::new(problem).value(net).remedy("remove routes");
+        let value = self.value(config, net, to, hops).map_err(|problem| invalid(net, &problem))?;
+        if let RouteTarget::Via(via) = to {
+            for hop in via {
+                self.insert_neighbour_route(*hop).map_err(&full)?;
+            }
+        }
+        self.tables().insert(net, value).map_err(|e| full(e.to_string()))
+    }
+
+    /// Checks whether a route can be removed.
+    ///
+    /// # Errors
+    /// There is no such route, or it is not one of those that settings and commands add.
+    pub(in crate::l3fwd) fn check_removal(&self, net: IpNet) -> Result<(), Diagnostic> {
+        let value = self.tables().get(net);
+        match self.kind(value) {
+            None => Err(Diagnostic::new("has no route").value(net).remedy(LIST)),
+            Some(
+                AdjacencyKind::Connected | AdjacencyKind::Local | AdjacencyKind::Broadcast | AdjacencyKind::Martian,
+            ) => Err(Diagnostic::new("is a route of the router itself").value(net).remedy(LIST)),
+            _ if value.is_some_and(|value| self.is_neighbour_route(net, value)) => {
+                Err(Diagnostic::new("is a neighbour, not a route").value(net).remedy(LIST))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Removes a route, for which [`Fib::check_removal`] returned no error.
+    pub(in crate::l3fwd) fn remove_route(&self, net: IpNet) -> Result<(), Diagnostic> {
+        self.tables().remove_net(net);
+        // what the route had replaced
+        let full = |problem: String| Diagnostic::new(problem).value(net);
+        if MARTIANS.split(' ').any(|martian| martian.parse() == Ok(net)) {
+            self.tables().insert(net, MARTIAN).map_err(|e| full(e.to_string()))?;
+        }
+        if net.prefix_len() == net.max_prefix_len() {
+            self.insert_neighbour_route(net.addr()).map_err(full)?;
+        }
+        Ok(())
+    }
+
+    /// Inserts the host route to an address if it is that of a neighbour and no longer prefix than that of the interface
+    /// contains it.
+    fn insert_neighbour_route(&self, address: IpAddr) -> Result<(), String> {
+        let control = self.control();
+        let found = control.neighbours.iter().find(|((_, of), _)| *of == address);
+        let Some(((interface, _), neighbour)) = found else { return Ok(()) };
+        let mut tables = self.tables();
+        if is_connected(&tables, *interface, address) {
+            tables.insert(IpNet::from(address), neighbour.adjacency).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if a route is that to a neighbour, which its adjacency was made for.
+    pub(in crate::l3fwd) fn is_neighbour_route(&self, net: IpNet, value: u32) -> bool {
+        net.prefix_len() == net.max_prefix_len() && self.control().key_of(value).is_some_and(|key| key.1 == net.addr())
+    }
+
+    fn kind(&self, value: Option<u32>) -> Option<AdjacencyKind> {
+        value.map(|value| self.adjacency(value).load().kind())
+    }
+}
+
+fn invalid(net: IpNet, problem: &str) -> Diagnostic {
+    let remedy =
+        "write PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole; next hops are on networks of interfaces";
+    Diagnostic::new(format!("route {problem}")).value(net).remedy(remedy)
+}

@@ -1,0 +1,184 @@
+//! Listing and changing the routes of a running router.
+
+use super::config::Config;
+use super::fib::adjacency::AdjacencyKind;
+use super::fib::route_file::{self, RouteTarget};
+use super::fib::{Fib, NeighbourState, interface_of};
+use control::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
+use diagnostics::Diagnostic;
+use ipnet::IpNet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Most routes of a page.
+const PAGE: usize = 500;
+/// Routes whose neighbours are read while workers may wait for the lock.
+const ROUTES_PER_LOCK: usize = 32;
+
+/// The routes of a router, which all copies share.
+pub struct LiveRoutes {
+    fib: Arc<Fib>,
+    config: Config,
+    /// Names of the interfaces.
+    interfaces: Vec<String>,
+}
+
+/// A parsed change.
+enum Change {
+    Add(IpNet, RouteTarget),
+    Remove(IpNet),
+}
+
+impl LiveRoutes {
+    pub(super) fn new(fib: Arc<Fib>, config: Config, interfaces: Vec<String>) -> Self {
+        LiveRoutes { fib, config, interfaces }
+    }
+
+    /// Returns a page of the routes from a position on, without those to neighbours and to the router itself.
+    ///
+    /// # Errors
+    /// An invalid position.
+    pub fn page(&self, cursor: Option<&str>) -> Result<RoutesPage, Diagnostic> {
+        let mut position = Position::parse(cursor)?;
+        // no route changes meanwhile, and workers do not wait for the tables
+        let _hops = self.fib.next_hops();
+        let mut found = vec![];
+        while let Some((ipv6, len, skip)) = position.0 {
+            let page = self.fib.tables().page((ipv6, len), skip, PAGE - found.len());
+            position = match page.len() {
+                n if n == PAGE - found.len() => Position(Some((ipv6, len, skip + n))),
+                _ => Position::after(ipv6, len),
+            };
+            found.extend(page);
+            if found.len() >= PAGE {
+                break;
+            }
+        }
+        let routes = found.chunks(ROUTES_PER_LOCK).flat_map(|part| self.routes(part)).collect();
+        Ok(RoutesPage { nf: String::new(), routes, next: position.to_text() })
+    }
+
+    /// Describes routes with these values.
+    fn routes(&self, routes: &[(IpNet, u32)]) -> Vec<Route> {
+        let described = |&(net, value): &(IpNet, u32)| {
+            let adjacency = self.fib.adjacency(value).load();
+            let (target, via, interface) = match adjacency.kind() {
+                AdjacencyKind::NoRoute | AdjacencyKind::Local | AdjacencyKind::Martian | AdjacencyKind::Broadcast => {
+                    return None;
+                }
+                AdjacencyKind::Unreachable => ("unreachable", vec![], None),
+                AdjacencyKind::Blackhole => ("blackhole", vec![], None),
+                AdjacencyKind::Connected => ("connected", vec![], self.interfaces.get(interface_of(value)).cloned()),
+                AdjacencyKind::Group => ("via", self.fib.members(adjacency.group()).to_vec(), None),
+                AdjacencyKind::Resolved | AdjacencyKind::Unresolved if self.fib.is_neighbour_route(net, value) => {
+                    return None;
+                }
+                AdjacencyKind::Resolved | AdjacencyKind::Unresolved => ("via", vec![value], None),
+            };
+            Some((net, target, via, interface))
+        };
+        let described: Vec<_> = routes.iter().filter_map(described).collect();
+        let control = self.fib.control();
+        let hop = |value: u32| {
+            let NeighbourState { key: (interface, address), state, mac } = control.neighbour(value)?;
+            Some(NextHop {
+                address: address.to_string(),
+                interface: self.interfaces.get(interface).cloned().unwrap_or_default(),
+                state: state.to_owned(),
+                mac: mac.map(|mac| mac.to_string()),
+            })
+        };
+        let route = |(net, target, via, interface): (IpNet, &str, Vec<u32>, Option<String>)| Route {
+            prefix: net.to_string(),
+            target: target.to_owned(),
+            interface,
+            via: via.into_iter().filter_map(hop).collect(),
+        };
+        described.into_iter().map(route).collect()
+    }
+
+    /// Changes routes; workers apply each with the next packet that they look up.
+    ///
+    /// # Errors
+    /// The first invalid change; nothing has changed then. If a table is full, the changes before have been made.
+    pub fn change(&self, changes: &[RouteChange]) -> Result<RoutesChanged, Diagnostic> {
+        let changes: Vec<Change> = changes.iter().map(parse).collect::<Result<_, _>>()?;
+        let mut hops = self.fib.next_hops();
+        for change in &changes {
+            match change {
+                Change::Add(net, to) => self.fib.check_addition(&self.config, *net, to)?,
+                Change::Remove(net) => self.fib.check_removal(*net)?,
+            }
+        }
+        let mut changed = RoutesChanged::default();
+        for change in &changes {
+            match change {
+                Change::Add(net, to) => {
+                    self.fib.add_route(&self.config, &mut hops, *net, to)?;
+                    changed.added += 1;
+                }
+                Change::Remove(net) => {
+                    self.fib.remove_route(*net)?;
+                    changed.removed += 1;
+                }
+            }
+        }
+        Ok(changed)
+    }
+}
+
+fn parse(change: &RouteChange) -> Result<Change, Diagnostic> {
+    match change {
+        RouteChange::Add(text) => match route_file::parse(text) {
+            Ok(Some((net, to))) => Ok(Change::Add(net, to)),
+            parsed => {
+                let problem = parsed.err().unwrap_or_else(|| "is empty".to_owned());
+                let remedy = "write PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole";
+                Err(Diagnostic::new(problem).value(text).remedy(remedy))
+            }
+        },
+        RouteChange::Remove(text) => {
+            let net = text.trim().parse::<IpNet>().ok().or_else(|| text.trim().parse::<IpAddr>().ok().map(IpNet::from));
+            let invalid = || Diagnostic::new("is not a prefix").value(text).remedy("write a prefix such as 10.0.0.0/8");
+            net.map(|net| Change::Remove(net.trunc())).ok_or_else(invalid)
+        }
+    }
+}
+
+/// IP version, length of the prefix and number of routes of this length that precede; none after the last route.
+struct Position(Option<(bool, u8, usize)>);
+
+impl Position {
+    fn parse(cursor: Option<&str>) -> Result<Position, Diagnostic> {
+        let Some(text) = cursor else { return Ok(Position(Some((false, 0, 0)))) };
+        let parsed = || {
+            let mut words = text.split(':');
+            let ipv6 = match words.next()? {
+                "4" => false,
+                "6" => true,
+                _ => return None,
+            };
+            let (len, skip) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            (len <= if ipv6 { 128 } else { 32 } && words.next().is_none()).then_some((ipv6, len, skip))
+        };
+        match parsed() {
+            Some(position) => Ok(Position(Some(position))),
+            None => {
+                Err(Diagnostic::new("is not the next of a response").value(text).remedy("send it as it was received"))
+            }
+        }
+    }
+
+    /// Returns the position after the last route of a length.
+    fn after(ipv6: bool, len: u8) -> Position {
+        Position(match (ipv6, len) {
+            (false, 32) => Some((true, 0, 0)),
+            (true, 128) => None,
+            _ => Some((ipv6, len + 1, 0)),
+        })
+    }
+
+    fn to_text(&self) -> Option<String> {
+        self.0.map(|(ipv6, len, skip)| format!("{}:{len}:{skip}", if ipv6 { 6 } else { 4 }))
+    }
+}
