@@ -3,6 +3,7 @@
 mod blocks;
 
 use crate::exit::Exit;
+use crate::filter;
 use crate::instance::Instance;
 use crate::interrupt::on_interrupt;
 use crate::stdout::stdout;
@@ -69,7 +70,7 @@ enum Way {
 
 impl CaptureCommand {
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
-        let filter = self.filter.as_deref().map(bpf::compile).transpose()?;
+        let filter = filter::compile(self.filter.as_deref())?;
         let client = Instance::named(self.instance.clone()).connect()?;
         let request = Request::Capture(control::Capture {
             places: self.places.clone(),

@@ -23,6 +23,7 @@ mod compile;
 mod diff;
 mod doctor;
 mod exit;
+mod filter;
 mod image;
 mod import;
 mod instance;

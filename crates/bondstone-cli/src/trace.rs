@@ -3,6 +3,7 @@
 mod headers;
 
 use crate::exit::Exit;
+use crate::filter;
 use crate::instance::Instance;
 use crate::interrupt::on_interrupt;
 use crate::stdout::stdout;
@@ -47,7 +48,7 @@ pub(crate) struct TraceCommand {
 
 impl TraceCommand {
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
-        let filter = self.filter.as_deref().map(bpf::compile).transpose()?;
+        let filter = filter::compile(self.filter.as_deref())?;
         let client = Instance::named(self.instance.clone()).connect()?;
         let request = Request::Trace { filter, packets: self.packets };
         let ((), mut stream) = client.stream(&request)?;
@@ -88,7 +89,7 @@ fn text(packet: &TracedPacket) -> String {
     let mut out = format!("packet {}, {time}\n", packet.number);
     // of each packet, what was shown of its headers
     let mut shown: BTreeMap<u32, Headers> = BTreeMap::new();
-    for step in &packet.steps {
+    for step in in_reading_order(&packet.steps) {
         let which = if step.copy == 0 { String::new() } else { format!("[{}] ", step.copy) };
         let _ = writeln!(out, "  {which}{}", describe(step));
         if let Some(headers) = step.bytes.as_deref().and_then(Headers::of_hex) {
@@ -103,6 +104,21 @@ fn text(packet: &TracedPacket) -> String {
         out += "  not seen again within a second: held by an NF, or lost\n";
     }
     out + "\n"
+}
+
+/// Returns the steps with the counters of an NF before what it does with the packet.
+fn in_reading_order(steps: &[Step]) -> Vec<&Step> {
+    let mut ordered: Vec<&Step> = steps.iter().collect();
+    for at in 1..ordered.len() {
+        let is_result = |step: &Step| {
+            matches!(step.kind, StepKind::Dropped { .. } | StepKind::Held { .. } | StepKind::Created { .. })
+        };
+        if matches!(ordered[at].kind, StepKind::Processed { .. }) {
+            let results = ordered[..at].iter().rev().take_while(|step| is_result(step)).count();
+            ordered[at - results..=at].rotate_right(1);
+        }
+    }
+    ordered
 }
 
 fn describe(step: &Step) -> String {

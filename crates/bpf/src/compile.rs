@@ -25,7 +25,7 @@ pub enum CompileError {
     )]
     Library(#[from] libloading::Error),
     /// The expression is not valid.
-    #[error("filter {expression:?}: {problem}; man 7 pcap-filter describes the language")]
+    #[error("filter {expression:?}: {problem}")]
     Expression {
         /// The expression.
         expression: String,

@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(client.call::<()>(&Request::Stop { drain: None }).unwrap_err().to_string(), "not now");
         let second = Server::start(&running.path, Hello::new(String::new()), |_, _| Ok(serde_json::Value::Null.into()))
             .unwrap_err();
-        assert_eq!(second.kind(), std::io::ErrorKind::AddrInUse);
+        assert_eq!(second.kind(), ErrorKind::AddrInUse);
         drop(running.server.take());
         assert!(client.call::<serde_json::Value>(&Request::Stats {}).is_err() && !running.path.exists());
     }

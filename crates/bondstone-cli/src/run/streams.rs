@@ -42,8 +42,12 @@ fn write_capture(
     let mut writer = NgWriter::new(client, LinkType::ETHERNET, snaplen, &names).map_err(io::Error::other)?;
     // at once, so that a reader learns the interfaces before the first packet
     writer.flush().map_err(io::Error::other)?;
+    let mut has_ended = false;
     loop {
-        let has_ended = writer.get_ref().has_ended();
+        if !has_ended && writer.get_ref().has_ended() {
+            has_ended = true;
+            capture.end();
+        }
         let read = capture.read(|packet| {
             let comment = packet.reason.map(|reason| {
                 let name = interfaces.get(packet.interface).map_or("", String::as_str);
@@ -52,13 +56,10 @@ fn write_capture(
             let (interface, time) = (packet.interface as u32, packet.timestamp_ns);
             writer.write(interface, time, packet.original_len, packet.frame, comment.as_deref())
         });
-        if read.map_err(io::Error::other)? != 0 {
-            writer.flush().map_err(io::Error::other)?;
-        } else if !has_ended {
-            std::thread::sleep(INTERVAL);
-        }
-        if has_ended {
-            break;
+        match read.map_err(io::Error::other)? {
+            0 if has_ended => break,
+            0 => std::thread::sleep(INTERVAL),
+            _ => writer.flush().map_err(io::Error::other)?,
         }
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;

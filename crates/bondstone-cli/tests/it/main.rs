@@ -30,6 +30,7 @@ mod nat;
 mod nat64;
 mod nat_kernel;
 mod new;
+mod observe;
 mod output;
 mod processes;
 mod profiles;

@@ -3,6 +3,7 @@
 mod fused;
 mod graph;
 mod meter;
+mod observer;
 mod operators;
 mod replacement;
 mod state;

@@ -400,6 +400,31 @@ impl Fib {
         self.control.try_lock().ok().map(|control| control.neighbours.len())
     }
 
+    /// Describes the result of a look-up, for a trace.
+    #[cold]
+    pub(super) fn describe(&self, adjacency: u32) -> String {
+        let neighbour = || self.control.try_lock().ok()?.keys.get(&adjacency).copied();
+        let kind = match self.adjacency(adjacency).load().kind() {
+            AdjacencyKind::NoRoute => "no route",
+            AdjacencyKind::Resolved => match neighbour() {
+                Some((_, address)) => return format!("next hop {address}"),
+                None => "next hop",
+            },
+            AdjacencyKind::Unresolved => match neighbour() {
+                Some((_, address)) => return format!("next hop {address}, whose MAC address is not known"),
+                None => "next hop, whose MAC address is not known",
+            },
+            AdjacencyKind::Connected => "host of a connected network, whose MAC address is not known",
+            AdjacencyKind::Group => "several next hops",
+            AdjacencyKind::Local => "the router itself",
+            AdjacencyKind::Unreachable => "route unreachable",
+            AdjacencyKind::Blackhole => "route blackhole",
+            AdjacencyKind::Martian => "address that is not forwarded to",
+            AdjacencyKind::Broadcast => "broadcast address of a network",
+        };
+        kind.to_owned()
+    }
+
     /// Locks the next hops, for changes of routes.
     pub(super) fn next_hops(&self) -> MutexGuard<'_, NextHops> {
         self.next_hops.lock().unwrap_or_else(PoisonError::into_inner)

@@ -16,6 +16,8 @@ use std::time::{Duration, SystemTime};
 const QUEUE: usize = 4 << 20;
 /// Bytes before the comment and the frame of a record: lengths, interface, time.
 const HEADER: usize = 24;
+/// Largest number of packets that are read at once: workers may be faster than the reader.
+const READ_MAX: usize = 4096;
 /// Longest wait for the workers when a capture ends.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -185,15 +187,21 @@ impl Capture {
         self.shared.counts.iter().map(count).collect()
     }
 
-    /// Calls `f` for each packet that the workers have captured, the oldest first; returns their number.
+    /// Has the workers capture no more; they do so within milliseconds.
+    pub fn end(&self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Calls `f` for packets that the workers have captured, the oldest first, at most 4,096 of them; returns their number.
     ///
     /// # Errors
     /// The first error of `f`.
     pub fn read<E>(&mut self, mut f: impl FnMut(Captured<'_>) -> Result<(), E>) -> Result<usize, E> {
         let (mut bytes, mut n) = (vec![], 0);
         let mut times: Vec<Option<u64>> = self.queues.iter_mut().map(next_time).collect();
-        while let Some((queue, _)) =
-            times.iter().enumerate().filter_map(|(n, t)| Some((n, (*t)?))).min_by_key(|(_, t)| *t)
+        while n < READ_MAX
+            && let Some((queue, _)) =
+                times.iter().enumerate().filter_map(|(n, t)| Some((n, (*t)?))).min_by_key(|(_, t)| *t)
         {
             if take(&mut self.queues[queue], &mut bytes) {
                 f(record(&bytes))?;
@@ -208,7 +216,7 @@ impl Capture {
 impl Drop for Capture {
     /// Ends the capture, and waits until no worker has its end of a queue: the memory is freed here.
     fn drop(&mut self) {
-        self.shared.ended.store(true, Ordering::Relaxed);
+        self.end();
         let start = std::time::Instant::now();
         while self.queues.iter().any(|queue| !queue.is_abandoned()) && start.elapsed() < END_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));

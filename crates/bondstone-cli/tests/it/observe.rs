@@ -1,0 +1,268 @@
+//! `bondstone capture` and `bondstone trace`.
+
+use crate::common::gateway::{accounted, example, plug};
+use crate::common::instance::{CHAIN, command, program, start};
+use crate::common::namespace::{Namespace, done, possible};
+use crate::common::{Running, Scratch, Summary, alone};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Rows that tshark prints of these fields.
+fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.arg("-n").arg("-r").arg(file).args(["-T", "fields"]);
+    command.args(fields.iter().flat_map(|field| ["-e", field]));
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+/// Starts a capture or trace, and waits until it runs.
+fn observe(dir: &Path, arguments: &[&str]) -> Running {
+    let mut running = Running::start(program(dir).args(arguments).stdout(Stdio::piped()));
+    running.wait_for("the beginning", |line| line.contains("Ctrl-C ends"));
+    running
+}
+
+/// The example with real hosts on both sides.
+struct Gateway {
+    home: Namespace,
+    _remote: Namespace,
+    _gateway: Namespace,
+    instance: Running,
+    dir: std::path::PathBuf,
+    scratch: Scratch,
+}
+
+impl Gateway {
+    fn start(name: &str) -> Gateway {
+        let scratch = Scratch::new();
+        let dir = scratch.path("sockets");
+        let [home, remote, gateway] = ["h", "r", "m"].map(|n| Namespace::new(&format!("{name}-{n}")));
+        let mut run = gateway.command(env!("CARGO_BIN_EXE_bondstone"));
+        run.env("BONDSTONE_RUNTIME_DIR", &dir).arg("run").arg(example(&scratch, "home-gateway.toml")).arg("--json");
+        let mut instance = Running::start(&mut run);
+        instance.started();
+        plug(&gateway, "lan0", &home, &["192.168.1.10/24"]);
+        plug(&gateway, "wan0", &remote, &["203.0.113.1/24", "198.51.100.7/32"]);
+        home.ip("route add default via 192.168.1.1");
+        Gateway { home, _remote: remote, _gateway: gateway, instance, dir, scratch }
+    }
+
+    /// Sends echo requests from home and waits for the replies.
+    fn ping(&self, count: u32) {
+        let count = count.to_string();
+        done(self.home.command("ping").args(["-n", "-i", "0.05", "-w", "100", "-c", &count, "198.51.100.7"]));
+    }
+
+    fn end(self) {
+        let summary = self.instance.terminate().summary(130);
+        accounted(&summary);
+    }
+}
+
+#[test]
+fn packets_are_captured_on_every_edge_of_the_gateway() {
+    let _alone = alone();
+    if !possible(&["ping"]) {
+        return;
+    }
+    let gateway = Gateway::start("edge");
+    // neighbours are known from now on
+    gateway.ping(1);
+    let places = ["lan", "wan", "fw", "fw.out", "router:lan", "router:wan", "router.lan", "router.wan", "nat:inside"];
+    let places = [&places[..], &["nat:outside", "nat.out"]].concat();
+    let file = gateway.scratch.path("edges.pcapng");
+    let options = ["-w", file.to_str().unwrap(), "--filter", "icmp"];
+    let capture = observe(&gateway.dir, &[&["capture"], &places[..], &options].concat());
+    gateway.ping(2);
+    let said = capture.interrupt();
+    assert!(said.err.contains("32 packets captured") && !said.err.contains("lost"), "{}", said.err);
+    let rows = tshark(&file, &["frame.interface_name", "ip.src", "ip.dst", "ip.ttl", "icmp.type"]);
+    // fw.out is part of fw, and the first place that selects a packet has it
+    let (inside, outside, remote) = ("192.168.1.10", "203.0.113.2", "198.51.100.7");
+    let request = [
+        ["lan rx", inside, remote, "64", "8"],
+        ["fw in", inside, remote, "64", "8"],
+        ["fw out", inside, remote, "64", "8"],
+        ["router:lan", inside, remote, "64", "8"],
+        ["router.wan", inside, remote, "63", "8"],
+        ["nat:inside", inside, remote, "63", "8"],
+        ["nat.out", outside, remote, "63", "8"],
+        ["wan tx", outside, remote, "63", "8"],
+    ];
+    let reply = [
+        ["wan rx", remote, outside, "64", "0"],
+        ["nat:outside", remote, outside, "64", "0"],
+        ["nat.out", remote, inside, "64", "0"],
+        ["fw in", remote, inside, "64", "0"],
+        ["fw out", remote, inside, "64", "0"],
+        ["router:wan", remote, inside, "64", "0"],
+        ["router.lan", remote, inside, "63", "0"],
+        ["lan tx", remote, inside, "63", "0"],
+    ];
+    let once = [&request[..], &reply].concat();
+    assert_eq!(rows, [&once[..], &once].concat());
+
+    // directions
+    let file = gateway.scratch.path("in.pcapng");
+    let capture =
+        observe(&gateway.dir, &["capture", "lan", "nat", "-Q", "in", "-w", file.to_str().unwrap(), "-f", "icmp"]);
+    gateway.ping(1);
+    assert!(capture.interrupt().err.contains("3 packets captured"));
+    let rows = tshark(&file, &["frame.interface_name"]);
+    assert_eq!(rows, [["lan rx"], ["nat in"], ["nat in"]]);
+    gateway.end();
+}
+
+#[test]
+fn dropped_packets_are_captured_with_their_reasons() {
+    let _alone = alone();
+    if !possible(&["ping"]) {
+        return;
+    }
+    let gateway = Gateway::start("drop");
+    gateway.ping(1);
+    let file = gateway.scratch.path("drops.pcapng");
+    let all = observe(&gateway.dir, &["capture", "--drops", "-w", file.to_str().unwrap(), "-f", "ip", "-s", "60"]);
+    let one = gateway.scratch.path("one.pcapng");
+    let arguments = ["capture", "router", "--drops=ttl_expired", "-c", "1", "-w", one.to_str().unwrap()];
+    let one_reason = observe(&gateway.dir, &arguments);
+    // no rule permits the first, the second has crossed too many routers
+    let ping = |from: &Namespace, words: &str| {
+        let _ = from.command("ping").args(["-n", "-c", "1", "-w", "1"]).args(words.split(' ')).output().unwrap();
+    };
+    gateway.home.ip("addr add 10.9.9.9/32 dev lan0");
+    ping(&gateway.home, "198.51.100.7 -s 200 -I 10.9.9.9");
+    ping(&gateway.home, "198.51.100.7 -t 1");
+    // ends after one packet
+    assert!(one_reason.end().err.contains("1 packets captured"));
+    assert!(all.interrupt().err.contains("2 packets captured"));
+    let fields = ["frame.interface_name", "frame.comment", "frame.len", "frame.cap_len"];
+    assert_eq!(
+        tshark(&file, &fields),
+        [
+            ["fw drops", "dropped by fw: denied_by_default", "242", "60"],
+            ["router drops", "dropped by router: ttl_expired", "98", "60"],
+        ]
+    );
+    assert_eq!(tshark(&one, &["frame.comment"]), [["dropped by router: ttl_expired"]]);
+    gateway.end();
+}
+
+#[test]
+fn packets_are_traced_through_the_gateway() {
+    let _alone = alone();
+    if !possible(&["ping"]) {
+        return;
+    }
+    let gateway = Gateway::start("trace");
+    gateway.ping(1);
+    let trace = observe(&gateway.dir, &["trace", "-n", "2", "--filter", "icmp"]);
+    gateway.ping(1);
+    let said = trace.end();
+    let lines: Vec<&str> = said.out.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let has = |wanted: &[&str]| {
+        let mut lines = lines.iter();
+        let missing = wanted.iter().find(|wanted| !lines.any(|line| line.contains(**wanted)));
+        assert_eq!(missing, None, "{}", said.out);
+    };
+    has(&[
+        "packet 1, ",
+        "received from lan by CPU 0",
+        "ipv4 src 192.168.1.10 dst 198.51.100.7 ttl 64 protocol 1",
+        "icmp type 8",
+        "enters fw",
+        "1 accept src 192.168.1.0/24 +1",
+        "leaves by fw.out",
+        "enters router:lan",
+        "router: 198.51.100.7: next hop 203.0.113.1",
+        "leaves by router.wan",
+        "ipv4 ttl 64 -> 63",
+        "enters nat:inside",
+        "created +1",
+        "ipv4 src 192.168.1.10 -> 203.0.113.2",
+        "sent to wan",
+        "packet 2, ",
+        "received from wan",
+        "enters nat:outside",
+        "ipv4 dst 203.0.113.2 -> 192.168.1.10",
+        "sent to lan",
+    ]);
+
+    // a reply that an NF creates, and a drop
+    let arguments = ["trace", "-n", "1", "--json", "--filter", "icmp and ip[8] == 1"];
+    let trace = Running::start(program(&gateway.dir).args(arguments).stdout(Stdio::piped()));
+    let ping = gateway
+        .home
+        .command("sh")
+        .args(["-c", "for i in $(seq 50); do ping -c 1 -t 1 -W 1 198.51.100.7 && exit; sleep 0.1; done"])
+        .spawn();
+    let packet: Value = serde_json::from_str(&trace.end().out).unwrap();
+    let mut ping = ping.unwrap();
+    let _ = (ping.kill(), ping.wait());
+    let steps = packet["steps"].as_array().unwrap();
+    let step = |copy: u64, kind: &str| {
+        steps.iter().find(|step| step["copy"] == copy && step["step"] == kind).unwrap_or_else(|| panic!("{packet:#}"))
+    };
+    assert_eq!(step(0, "dropped")["reason"], "ttl_expired");
+    assert_eq!((&step(1, "created")["nf"], &step(1, "sent")["to"]), (&"router".into(), &"lan".into()));
+    assert_eq!(packet["is_held"], false);
+    gateway.end();
+}
+
+#[test]
+fn captures_last_over_reloads_and_lose_packets_rather_than_hold_up_others() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (dir, chain) = (scratch.path("sockets"), scratch.write("edge.toml", CHAIN));
+    let mut running = start(&dir, &chain, &[]);
+    let file = scratch.path("all.pcapng");
+    let capture =
+        observe(&dir, &["capture", "hops", "-w", file.to_str().unwrap(), "-s", "14", "--filter", "len <= 64"]);
+    scratch.write(
+        "edge.toml",
+        CHAIN
+            .replace("\"hops\", ", "\"first\", \"hops\", ")
+            .replace("[[chain]]", "[nf.first]\nkind = \"ttl\"\n[[chain]]"),
+    );
+    assert_eq!(command(&dir, &["reload"]).status, Some(0));
+    running.wait_for("the reload", |line| line.contains("added") && line.contains("nf first"));
+    // the null port is faster than any reader
+    let said = capture.interrupt();
+    assert!(said.err.contains(" lost: narrow it by"), "{}", said.err);
+    let mut reader = pcap::Reader::open(&file).unwrap();
+    let mut frames = 0;
+    while let Some(record) = reader.next().unwrap() {
+        assert_eq!((record.frame.len(), record.original_len >= 60), (14, true));
+        frames += 1;
+    }
+    assert!(said.err.contains(&format!("{frames} packets captured")), "{frames}: {}", said.err);
+
+    // after the capture, batches are sampled as before
+    let timed = |stats: &Value| stats["nfs"][0]["cycles"]["packets"].as_u64().unwrap();
+    let stats = || serde_json::from_str::<Value>(&command(&dir, &["stats", "--json"]).out).unwrap();
+    let before = stats();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let after = stats();
+    let packets = |stats: &Value| stats["nfs"][0]["packets"].as_u64().unwrap();
+    assert!((timed(&after) - timed(&before)) * 32 < packets(&after) - packets(&before), "{before} {after}");
+
+    for (arguments, problem) in [
+        (&["capture", "absent", "-w", "-"][..], "name a port or an NF: in, out, first, hops"),
+        (&["capture", "hops.absent", "-w", "-"], "name one of out"),
+        (&["capture", "hops.out", "--drops", "-w", "-"], "which drops no packets"),
+        (&["capture", "-w", "-", "--filter", "udp and dst port"], "syntax error"),
+        (&["trace", "-n", "0"], "from 1 to 100000"),
+    ] {
+        let said = command(&dir, arguments);
+        assert!(said.status == Some(2) && said.err.contains(problem), "{arguments:?}: {:?} {}", said.status, said.err);
+    }
+    assert!(!command(&dir, &["capture", "-w", "-", "-c", "3"]).err.contains("error"));
+    let summary: Value = {
+        assert_eq!(command(&dir, &["stop"]).status, Some(0));
+        serde_json::from_str(&running.end().out).unwrap()
+    };
+    accounted(&Summary(summary));
+}
