@@ -54,6 +54,7 @@ Architecture: $arch
 Maintainer: Bondstone maintainers <maintainers@bondstone.invalid>
 Installed-Size: $(du -k -s "$root" | cut -f 1)
 Depends: ${depends#shlibs:Depends=}
+Recommends: libpcap0.8
 Section: net
 Priority: optional
 Description: builds, runs, isolates and measures network functions on DPDK

@@ -15,6 +15,7 @@ build_needs=(
 	"zlib1g-dev:DPDK is linked statically with these"
 	"libxdp-dev:AF_XDP ports"
 	"libbpf-dev:AF_XDP ports"
+	"libpcap0.8:filter expressions of capture and trace"
 )
 test_needs=(
 	"dpdk-dev:testpmd, to compare with"

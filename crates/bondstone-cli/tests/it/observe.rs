@@ -3,8 +3,11 @@
 use crate::common::gateway::{accounted, example, plug};
 use crate::common::instance::{CHAIN, command, program, start};
 use crate::common::namespace::{Namespace, done, possible};
+use crate::common::traffic::Web;
 use crate::common::{Running, Scratch, Summary, alone};
+use rustix::process::Signal;
 use serde_json::Value;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -28,7 +31,7 @@ fn observe(dir: &Path, arguments: &[&str]) -> Running {
 /// The example with real hosts on both sides.
 struct Gateway {
     home: Namespace,
-    _remote: Namespace,
+    remote: Namespace,
     _gateway: Namespace,
     instance: Running,
     dir: std::path::PathBuf,
@@ -47,7 +50,7 @@ impl Gateway {
         plug(&gateway, "lan0", &home, &["192.168.1.10/24"]);
         plug(&gateway, "wan0", &remote, &["203.0.113.1/24", "198.51.100.7/32"]);
         home.ip("route add default via 192.168.1.1");
-        Gateway { home, _remote: remote, _gateway: gateway, instance, dir, scratch }
+        Gateway { home, remote, _gateway: gateway, instance, dir, scratch }
     }
 
     /// Sends echo requests from home and waits for the replies.
@@ -212,6 +215,58 @@ fn packets_are_traced_through_the_gateway() {
     gateway.end();
 }
 
+/// The commands of a page of the book.
+fn commands_of_page(page: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to").join(page);
+    let text = std::fs::read_to_string(path).unwrap();
+    let blocks = text.split("\n```console\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.flat_map(str::lines).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_commands_of_the_book_find_a_lost_packet() {
+    let _alone = alone();
+    if !possible(&["ping", "curl", "nginx"]) {
+        return;
+    }
+    let gateway = Gateway::start("book");
+    let web = Web::start(&gateway.scratch, &gateway.home, "inside", 1 << 10);
+    web.fetch(&gateway.remote, "203.0.113.2:8080");
+    assert_eq!(command(&gateway.dir, &["rules", "remove", "2"]).status, Some(0));
+    // the symptom
+    let fetch = "while :; do curl -s -o /dev/null --max-time 0.5 http://203.0.113.2:8080; done";
+    let mut client = gateway.remote.command("sh").args(["-c", fetch]).process_group(0).spawn().unwrap();
+    let commands = commands_of_page("find-a-lost-packet.md");
+    let run = |number: usize| {
+        let folder = Path::new(env!("CARGO_BIN_EXE_bondstone")).parent().unwrap();
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &commands[number]]).env("PATH", path).env("BONDSTONE_RUNTIME_DIR", &gateway.dir);
+        let output = shell.current_dir(gateway.scratch.path("")).output().unwrap();
+        let said = [&output.stdout[..], &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        assert!(output.status.code().is_some_and(|code| code <= 1), "{}: {}", commands[number], said[1]);
+        said.concat()
+    };
+    let says = |number: usize, expected: &[&str]| {
+        let said = run(number);
+        expected.iter().for_each(|words| assert!(said.contains(words), "{}: {words:?}: {said}", commands[number]));
+    };
+    says(0, &["nf fw: denied_by_default"]);
+    says(1, &["denied_by_default"]);
+    says(2, &["1 packets captured"]);
+    let comment = tshark(&gateway.scratch.path("drops.pcapng"), &["frame.comment", "tcp.dstport"]);
+    assert_eq!(comment, [["dropped by fw: denied_by_default", "8080"]]);
+    says(3, &["ipv4 dst 203.0.113.2 -> 192.168.1.10", "DROPPED by fw: denied_by_default"]);
+    says(4, &["accept src 192.168.1.0/24"]);
+    // the remedy
+    says(5, &[]);
+    let _ =
+        (rustix::process::kill_process_group(rustix::process::Pid::from_child(&client), Signal::KILL), client.wait());
+    web.fetch(&gateway.remote, "203.0.113.2:8080");
+    drop(web);
+    gateway.end();
+}
+
 #[test]
 fn captures_last_over_reloads_and_lose_packets_rather_than_hold_up_others() {
     let _alone = alone();
@@ -259,7 +314,8 @@ fn captures_last_over_reloads_and_lose_packets_rather_than_hold_up_others() {
         let said = command(&dir, arguments);
         assert!(said.status == Some(2) && said.err.contains(problem), "{arguments:?}: {:?} {}", said.status, said.err);
     }
-    assert!(!command(&dir, &["capture", "-w", "-", "-c", "3"]).err.contains("error"));
+    let few = command(&dir, &["capture", "-w", file.to_str().unwrap(), "-c", "3"]);
+    assert!(few.status == Some(0) && few.err.contains("3 packets captured"), "{}", few.err);
     let summary: Value = {
         assert_eq!(command(&dir, &["stop"]).status, Some(0));
         serde_json::from_str(&running.end().out).unwrap()
