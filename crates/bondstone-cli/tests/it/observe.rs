@@ -234,8 +234,17 @@ fn the_commands_of_the_book_find_a_lost_packet() {
     web.fetch(&gateway.remote, "203.0.113.2:8080");
     assert_eq!(command(&gateway.dir, &["rules", "remove", "2"]).status, Some(0));
     // the symptom
-    let fetch = "while :; do curl -s -o /dev/null --max-time 0.5 http://203.0.113.2:8080; done";
-    let mut client = gateway.remote.command("sh").args(["-c", fetch]).process_group(0).spawn().unwrap();
+    // ends by itself if the test fails
+    let fetch = "for i in $(seq 60); do curl -s -o /dev/null --max-time 0.5 http://203.0.113.2:8080; done";
+    let mut client = gateway
+        .remote
+        .command("sh")
+        .args(["-c", fetch])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
     let commands = commands_of_page("find-a-lost-packet.md");
     let run = |number: usize| {
         let folder = Path::new(env!("CARGO_BIN_EXE_bondstone")).parent().unwrap();
@@ -251,7 +260,7 @@ fn the_commands_of_the_book_find_a_lost_packet() {
         let said = run(number);
         expected.iter().for_each(|words| assert!(said.contains(words), "{}: {words:?}: {said}", commands[number]));
     };
-    says(0, &["nf fw: denied_by_default"]);
+    says(0, &["nf fw: drops: denied_by_default", "no rule matches"]);
     says(1, &["denied_by_default"]);
     says(2, &["1 packets captured"]);
     let comment = tshark(&gateway.scratch.path("drops.pcapng"), &["frame.comment", "tcp.dstport"]);
