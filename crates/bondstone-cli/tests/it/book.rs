@@ -97,9 +97,10 @@ fn chain_files_are_valid() {
     assert!(checked >= 8, "only {checked} chain files");
 }
 
-/// Splits a command into words, up to a comment, `|`, `>` or `;`.
-fn words(line: &str) -> Vec<&str> {
-    line.split_whitespace().take_while(|word| !word.starts_with(['#', '|', '>', ';'])).collect()
+/// Splits a command into words as a shell does, up to a comment, `|`, `>` or `;`.
+fn words(line: &str) -> Vec<String> {
+    let words = shlex::split(line).unwrap_or_else(|| panic!("a quotation is not ended: {line}"));
+    words.into_iter().take_while(|word| !word.starts_with(['#', '|', '>', ';'])).collect()
 }
 
 #[test]
@@ -107,7 +108,8 @@ fn commands_exist() {
     let mut checked = 0;
     for block in blocks().iter().filter(|b| b.language == "console") {
         for line in block.text.lines() {
-            let mut words = words(line);
+            let words = words(line);
+            let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
             if words.first() == Some(&"perf") {
                 words = words.into_iter().skip_while(|word| !word.ends_with("bondstone")).collect();
             }
