@@ -9,19 +9,19 @@ use crate::{LinkType, MAX_FRAME};
 
 /// Type of the section header block, the same in both byte orders (§4.1).
 pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
+pub(crate) const INTERFACE: u32 = 1;
 const PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
+pub(crate) const ENHANCED_PACKET: u32 = 6;
 
 /// Byte-order magic of a section header (§4.1).
-const ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+pub(crate) const ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// Type and length before a block's body, length again behind it (§3.1).
-const AROUND_BODY: u32 = 12;
+pub(crate) const AROUND_BODY: u32 = 12;
 
 /// Options of an interface description (§4.2).
-const OPT_END: u16 = 0;
-const OPT_TSRESOL: u16 = 9;
+pub(crate) const OPT_END: u16 = 0;
+pub(crate) const OPT_TSRESOL: u16 = 9;
 const OPT_TSOFFSET: u16 = 14;
 
 /// Interfaces described in one section; a file with more is refused.

@@ -1,20 +1,15 @@
 //! pcapng out.
 
 use crate::error::{Error, FileName};
+use crate::ng::{AROUND_BODY, ENHANCED_PACKET, INTERFACE, OPT_END, OPT_TSRESOL, ORDER_MAGIC, SECTION_HEADER};
 use crate::{LinkType, MAX_FRAME};
 use std::io::{self, BufWriter, Write};
 
-// block types and options, draft-ietf-opsawg-pcapng §4, §3.5
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const INTERFACE_DESCRIPTION: u32 = 1;
+// block types and options that only a writer needs, draft-ietf-opsawg-pcapng §4, §3.5
 const INTERFACE_STATISTICS: u32 = 5;
-const ENHANCED_PACKET: u32 = 6;
-const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-const OPT_END: u16 = 0;
 const OPT_COMMENT: u16 = 1;
 const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
-const IF_TSRESOL: u16 = 9;
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
 /// Longest value of an option that is written; others are cut.
@@ -49,7 +44,7 @@ impl<W: Write> NgWriter<W> {
     /// The stream accepts no more.
     pub fn new(stream: W, link_type: LinkType, snaplen: u32, interfaces: &[&str]) -> Result<Self, Error> {
         let mut writer = NgWriter { out: BufWriter::new(stream), block: vec![], records_written: 0 };
-        writer.put(&BYTE_ORDER_MAGIC.to_le_bytes());
+        writer.put(&ORDER_MAGIC.to_le_bytes());
         // version 1.0, unknown length
         writer.put(&[1, 0, 0, 0]);
         writer.put(&u64::MAX.to_le_bytes());
@@ -60,8 +55,8 @@ impl<W: Write> NgWriter<W> {
             writer.put(&[0; 2]);
             writer.put(&snaplen.to_le_bytes());
             writer.option(IF_NAME, name.as_bytes());
-            writer.option(IF_TSRESOL, &[9]);
-            writer.end_block(INTERFACE_DESCRIPTION)?;
+            writer.option(OPT_TSRESOL, &[9]);
+            writer.end_block(INTERFACE)?;
         }
         Ok(writer)
     }
@@ -159,7 +154,7 @@ impl<W: Write> NgWriter<W> {
         // without options the end is permitted as well (§3.5)
         self.put(&OPT_END.to_le_bytes());
         self.put(&[0; 2]);
-        let len = (self.block.len() as u32 + 12).to_le_bytes();
+        let len = (self.block.len() as u32 + AROUND_BODY).to_le_bytes();
         let parts = [&kind.to_le_bytes()[..], &len, &self.block, &len];
         let written = parts.into_iter().try_for_each(|part| self.out.write_all(part));
         self.block.clear();
