@@ -3,9 +3,7 @@
 mod blocks;
 
 use crate::exit::Exit;
-use crate::filter;
-use crate::instance::Instance;
-use crate::interrupt::on_interrupt;
+use crate::observe::Observe;
 use crate::stdout::stdout;
 use anyhow::Context as _;
 use blocks::{Block, Blocks};
@@ -14,7 +12,6 @@ use logger::eprintln;
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// Captures packets of a running instance, at any place of its graph, without stopping anything.
 ///
@@ -37,9 +34,6 @@ pub(crate) struct CaptureCommand {
     /// File to write, in the format pcapng; - for standard output.
     #[arg(short, long, value_name = "FILE")]
     write: PathBuf,
-    /// Captures packets for which this expression is true: man 7 pcap-filter.
-    #[arg(short, long, value_name = "EXPRESSION")]
-    filter: Option<String>,
     /// Captures packets that ports receive and that enter NFs (in), or that are sent and leave NFs (out).
     #[arg(short = 'Q', long, value_name = "DIRECTION", value_enum, default_value = "both")]
     direction: Way,
@@ -50,15 +44,11 @@ pub(crate) struct CaptureCommand {
     /// Stops after this number of packets.
     #[arg(short, long, value_name = "PACKETS")]
     count: Option<u64>,
-    /// Stops after this time, such as 10s.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
-    time: Option<Duration>,
     /// Captures at most this number of bytes of each packet [default: all].
     #[arg(short, long, value_name = "BYTES")]
     snaplen: Option<u32>,
-    /// Control socket, chain file, name of the chain file, or number of the process [default: the only instance].
-    #[arg(long, value_name = "INSTANCE")]
-    instance: Option<String>,
+    #[command(flatten)]
+    observe: Observe,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -70,8 +60,7 @@ enum Way {
 
 impl CaptureCommand {
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
-        let filter = filter::compile(self.filter.as_deref())?;
-        let client = Instance::named(self.instance.clone()).connect()?;
+        let filter = self.observe.filter()?;
         let request = Request::Capture(control::Capture {
             places: self.places.clone(),
             direction: match self.direction {
@@ -84,7 +73,7 @@ impl CaptureCommand {
             filter,
             snaplen: self.snaplen,
         });
-        let (started, stream): (CaptureStarted, _) = client.stream(&request)?;
+        let (started, stream): (CaptureStarted, _) = self.observe.start(&request)?;
         // after the request, so that an error of it leaves no file
         let out: Box<dyn Write> = if self.write == Path::new("-") {
             Box::new(stdout())
@@ -93,15 +82,6 @@ impl CaptureCommand {
         };
         eprintln!("capturing {}; Ctrl-C ends", started.interfaces.join(", "));
         let ender = stream.ender()?;
-        let interrupted = stream.ender()?;
-        on_interrupt(move || interrupted.end())?;
-        if let Some(time) = self.time {
-            let ender = stream.ender()?;
-            std::thread::spawn(move || {
-                std::thread::sleep(time);
-                ender.end();
-            });
-        }
         let written = copy(&mut Blocks::new(stream), BufWriter::new(out), self.count, &ender);
         let counts = match written {
             // the reader has seen enough

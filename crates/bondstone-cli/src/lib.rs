@@ -23,7 +23,6 @@ mod compile;
 mod diff;
 mod doctor;
 mod exit;
-mod filter;
 mod image;
 mod import;
 mod instance;
@@ -35,6 +34,7 @@ mod nat;
 mod new;
 mod nf;
 mod notify;
+mod observe;
 mod plan;
 mod reload;
 #[cfg(feature = "measure")]

@@ -3,9 +3,7 @@
 mod headers;
 
 use crate::exit::Exit;
-use crate::filter;
-use crate::instance::Instance;
-use crate::interrupt::on_interrupt;
+use crate::observe::Observe;
 use crate::stdout::stdout;
 use control::Request;
 use headers::Headers;
@@ -18,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// Shows what happens to single packets in a running instance, NF by NF.
 ///
-/// Follows the next packets that ports receive: the NFs that they enter, what these decide (counters that change, the
+/// Follows the next packets that ports receive, with a filter those that it accepts then: the NFs that they enter, what these decide (counters that change, the
 /// rule or route that applies), cycles, headers that change, and how each packet ends. Packets that NFs create of them,
 /// such as replies and copies, are shown as well. A followed packet is processed alone, so it takes more cycles than in a
 /// batch.
@@ -29,18 +27,11 @@ Examples:
   bondstone trace -n 1 --filter 'tcp dst port 8080 and tcp[tcpflags] & tcp-syn != 0'
   bondstone trace --filter 'host 192.168.1.10' --json | jq -c '.steps[]'")]
 pub(crate) struct TraceCommand {
-    /// Follows packets for which this expression is true when they are received: man 7 pcap-filter.
-    #[arg(short, long, value_name = "EXPRESSION")]
-    filter: Option<String>,
     /// Number of packets.
     #[arg(short = 'n', long, value_name = "PACKETS", default_value_t = 10)]
     packets: u32,
-    /// Stops after this time, such as 10s.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
-    time: Option<Duration>,
-    /// Control socket, chain file, name of the chain file, or number of the process [default: the only instance].
-    #[arg(long, value_name = "INSTANCE")]
-    instance: Option<String>,
+    #[command(flatten)]
+    observe: Observe,
     /// Prints one JSON object per packet.
     #[arg(long)]
     json: bool,
@@ -48,21 +39,10 @@ pub(crate) struct TraceCommand {
 
 impl TraceCommand {
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
-        let filter = filter::compile(self.filter.as_deref())?;
-        let client = Instance::named(self.instance.clone()).connect()?;
-        let request = Request::Trace { filter, packets: self.packets };
-        let ((), mut stream) = client.stream(&request)?;
+        let request = Request::Trace { filter: self.observe.filter()?, packets: self.packets };
+        let ((), mut stream) = self.observe.start(&request)?;
         if !self.json {
             eprintln!("waiting for packets; Ctrl-C ends");
-        }
-        let interrupted = stream.ender()?;
-        on_interrupt(move || interrupted.end())?;
-        if let Some(time) = self.time {
-            let ender = stream.ender()?;
-            std::thread::spawn(move || {
-                std::thread::sleep(time);
-                ender.end();
-            });
         }
         let (mut line, mut packets) = (String::new(), 0);
         let mut out = stdout();

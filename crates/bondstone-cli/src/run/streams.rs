@@ -29,7 +29,9 @@ pub(super) fn capture(engine: &Engine, capture: control::Capture) -> Result<Repl
     let capture = engine.capture(&spec)?;
     let started = CaptureStarted { interfaces: capture.interfaces() };
     let value = serde_json::to_value(&started).unwrap_or_default();
-    Ok(Reply::stream(value, move |client| write_capture(capture, snaplen, &started.interfaces, client)))
+    Ok(Reply::stream(value, move |client| {
+        write_capture(capture, snaplen, &started.interfaces, client).map_err(io::Error::other)
+    }))
 }
 
 fn write_capture(
@@ -37,11 +39,11 @@ fn write_capture(
     snaplen: u32,
     interfaces: &[String],
     client: &mut Connection<'_>,
-) -> io::Result<()> {
+) -> Result<(), pcap::Error> {
     let names: Vec<&str> = interfaces.iter().map(String::as_str).collect();
-    let mut writer = NgWriter::new(client, LinkType::ETHERNET, snaplen, &names).map_err(io::Error::other)?;
+    let mut writer = NgWriter::new(client, LinkType::ETHERNET, snaplen, &names)?;
     // at once, so that a reader learns the interfaces before the first packet
-    writer.flush().map_err(io::Error::other)?;
+    writer.flush()?;
     let mut has_ended = false;
     loop {
         if !has_ended && writer.get_ref().has_ended() {
@@ -56,17 +58,17 @@ fn write_capture(
             let (interface, time) = (packet.interface as u32, packet.timestamp_ns);
             writer.write(interface, time, packet.original_len, packet.frame, comment.as_deref())
         });
-        match read.map_err(io::Error::other)? {
+        match read? {
             0 if has_ended => break,
             0 => std::thread::sleep(INTERVAL),
-            _ => writer.flush().map_err(io::Error::other)?,
+            _ => writer.flush()?,
         }
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     for (interface, counts) in capture.counts().into_iter().enumerate() {
-        writer.statistics(interface as u32, now, counts.matched, counts.lost).map_err(io::Error::other)?;
+        writer.statistics(interface as u32, now, counts.matched, counts.lost)?;
     }
-    writer.finish().map(drop).map_err(io::Error::other)
+    writer.finish().map(drop)
 }
 
 /// Starts a trace.

@@ -1,6 +1,6 @@
 //! `bondstone capture` and `bondstone trace`.
 
-use crate::common::gateway::{accounted, example, plug};
+use crate::common::gateway::{accounted, example, plug, start_with_socket};
 use crate::common::instance::{CHAIN, command, program, start};
 use crate::common::namespace::{Namespace, done, possible};
 use crate::common::traffic::Web;
@@ -43,10 +43,7 @@ impl Gateway {
         let scratch = Scratch::new();
         let dir = scratch.path("sockets");
         let [home, remote, gateway] = ["h", "r", "m"].map(|n| Namespace::new(&format!("{name}-{n}")));
-        let mut run = gateway.command(env!("CARGO_BIN_EXE_bondstone"));
-        run.env("BONDSTONE_RUNTIME_DIR", &dir).arg("run").arg(example(&scratch, "home-gateway.toml")).arg("--json");
-        let mut instance = Running::start(&mut run);
-        instance.started();
+        let instance = start_with_socket(&gateway, &example(&scratch, "home-gateway.toml"), &dir);
         plug(&gateway, "lan0", &home, &["192.168.1.10/24"]);
         plug(&gateway, "wan0", &remote, &["203.0.113.1/24", "198.51.100.7/32"]);
         home.ip("route add default via 192.168.1.1");

@@ -1,6 +1,6 @@
 //! Reloads through the control socket, by SIGHUP and by `--watch`, and `bondstone diff`.
 
-use crate::common::gateway::{accounted, example, plug};
+use crate::common::gateway::{accounted, example, plug, start_with_socket};
 use crate::common::instance::{CHAIN, command, start};
 use crate::common::namespace::{Namespace, possible};
 use crate::common::{Running, Scratch, Summary, alone};
@@ -132,10 +132,7 @@ fn tcp_connections_survive_reloads() {
     let [home, remote, gateway] = ["home", "remote", "m"].map(|n| Namespace::new(&format!("reload-{n}")));
     let (dir, file) = (scratch.path("sockets"), example(&scratch, "home-gateway.toml"));
     let text = std::fs::read_to_string(&file).unwrap();
-    let mut run = gateway.command(env!("CARGO_BIN_EXE_bondstone"));
-    run.env("BONDSTONE_RUNTIME_DIR", &dir).arg("run").arg(&file).arg("--json");
-    let mut bondstone = Running::start(&mut run);
-    bondstone.started();
+    let bondstone = start_with_socket(&gateway, &file, &dir);
     plug(&gateway, "lan0", &home, &["192.168.1.10/24"]);
     plug(&gateway, "wan0", &remote, &["203.0.113.1/24", "198.51.100.7/32"]);
     home.ip("route add default via 192.168.1.1");

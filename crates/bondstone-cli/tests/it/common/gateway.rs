@@ -19,6 +19,14 @@ pub(crate) fn start(namespace: &Namespace, file: &Path) -> Running {
     running
 }
 
+/// Runs a chain file in a namespace, with its control socket in `dir`.
+pub(crate) fn start_with_socket(namespace: &Namespace, file: &Path, dir: &Path) -> Running {
+    let mut command = namespace.command(env!("CARGO_BIN_EXE_bondstone"));
+    let mut running = Running::start(command.env("BONDSTONE_RUNTIME_DIR", dir).arg("run").arg(file).arg("--json"));
+    running.started();
+    running
+}
+
 /// Moves a tap into a namespace and gives it addresses.
 pub(crate) fn plug(between: &Namespace, tap: &str, host: &Namespace, addresses: &[&str]) {
     between.ip(&format!("link set {tap} netns {}", host.0));
