@@ -132,11 +132,6 @@ impl Program {
         }
     }
 
-    /// Returns the instructions.
-    pub fn instructions(&self) -> &[Instruction] {
-        &self.0
-    }
-
     /// Returns true if the program accepts a frame.
     pub fn accepts(&self, frame: &[u8]) -> bool {
         self.run(frame) != 0

@@ -92,7 +92,7 @@ impl Client {
     }
 }
 
-/// What follows the result of a request.
+/// The stream that follows the result of a request.
 #[derive(Debug)]
 pub struct ResultStream(BufReader<UnixStream>);
 

@@ -54,7 +54,7 @@ impl Counters {
 pub struct Reply {
     /// The value.
     pub value: serde_json::Value,
-    /// What follows it, after which the connection is closed.
+    /// The stream that follows it, after which the connection is closed.
     pub stream: Option<Stream>,
 }
 

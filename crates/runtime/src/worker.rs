@@ -535,8 +535,7 @@ impl Worker {
             self.graph.observe(Some(Box::<TapSet>::default()));
         }
         if let Some(taps) = self.taps() {
-            taps.set_names(names);
-            taps.add(tap);
+            taps.add(tap, names);
         }
         self.sampling.set_observed(true);
     }

@@ -1,4 +1,4 @@
-//! What an observer sees of a graph.
+//! Observers of a graph: the places and packets that they see.
 
 use graph::{Blueprint, Context, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Observer, Point, Sink, Target};
 use packet::{Batch, HeapPool, Packet, Pool};

@@ -28,7 +28,7 @@ pub(crate) struct CaptureTap {
     queue: Producer<u8>,
 }
 
-/// What the workers and the reader of a capture share.
+/// State that the workers and the reader of a capture share.
 struct Shared {
     places: Vec<Place>,
     reason: Option<String>,

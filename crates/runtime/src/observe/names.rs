@@ -1,5 +1,7 @@
 //! The names of the places in the graph of a worker.
 
+use graph::Hop;
+
 /// Names of all that a worker's graph refers to by number.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerNames {
@@ -10,6 +12,13 @@ pub(crate) struct WorkerNames {
     /// Ports and links by their number.
     pub(crate) outputs: Vec<EndName>,
     pub(crate) hops: Vec<HopNames>,
+}
+
+impl WorkerNames {
+    /// Returns the name of the NF of a hop.
+    pub(crate) fn nf(&self, hop: Hop) -> String {
+        self.hops.get(usize::from(hop.0)).map(|hop| hop.nf.clone()).unwrap_or_default()
+    }
 }
 
 /// The name of a port, or of a link between chains.

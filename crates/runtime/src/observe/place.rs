@@ -1,6 +1,6 @@
 //! The places at which packets are captured.
 
-use super::names::WorkerNames;
+use super::names::{EndName, WorkerNames};
 use bpf::Program;
 use config::ChainFile;
 use diagnostics::Diagnostic;
@@ -79,18 +79,12 @@ impl Place {
 /// # Errors
 /// A name that the file does not have, or a combination that selects nothing.
 pub(super) fn places(spec: &CaptureSpec, file: &ChainFile) -> Result<Vec<Place>, Diagnostic> {
-    let ports = || file.ports.iter().map(|port| port.name.clone());
-    let nfs = || file.nfs.iter().map(|nf| nf.name.clone());
-    if spec.places.is_empty() {
-        let (own, nfs): (Vec<_>, Vec<_>) = (ports().collect(), nfs().filter(|_| spec.drops).collect());
-        return own
-            .into_iter()
-            .chain(nfs)
-            .map(|name| of_name(&name, spec, file))
-            .collect::<Result<Vec<_>, _>>()
-            .map(|all| all.concat());
+    let mut names = spec.places.clone();
+    if names.is_empty() {
+        names.extend(file.ports.iter().map(|port| port.name.clone()));
+        names.extend(file.nfs.iter().filter(|_| spec.drops).map(|nf| nf.name.clone()));
     }
-    let all = spec.places.iter().map(|name| of_name(name, spec, file)).collect::<Result<Vec<_>, _>>()?;
+    let all = names.iter().map(|name| of_name(name, spec, file)).collect::<Result<Vec<_>, _>>()?;
     let mut all = all.concat();
     let mut seen = vec![];
     all.retain(|place| {
@@ -153,7 +147,7 @@ impl Selection {
         let first = |is_it: &dyn Fn(&Place) -> bool| places.iter().position(is_it).map(|n| n as u16);
         let hops = || names.hops.iter();
         // a link is no port, although it may have the name of one
-        let end = |of: &[super::names::EndName], place: &dyn Fn(String) -> Place| {
+        let end = |of: &[EndName], place: &dyn Fn(String) -> Place| {
             of.iter()
                 .map(|end| {
                     if end.is_link {

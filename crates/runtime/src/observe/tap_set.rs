@@ -22,15 +22,13 @@ pub(crate) struct TapSet {
 }
 
 impl TapSet {
-    /// Adds a capture or trace.
-    pub(crate) fn add(&mut self, tap: Tap) {
+    /// Adds a capture or trace; `names` are those of the graph.
+    pub(crate) fn add(&mut self, tap: Tap, names: Arc<WorkerNames>) {
         match tap {
-            Tap::Capture(mut capture) => {
-                capture.select(&self.names);
-                self.captures.push(capture);
-            }
+            Tap::Capture(capture) => self.captures.push(capture),
             Tap::Trace(trace) => self.traces.push(trace),
         }
+        self.set_names(names);
     }
 
     /// Sets the names after a change of the graph.

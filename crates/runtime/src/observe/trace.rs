@@ -54,7 +54,7 @@ pub struct Step {
     pub bytes: Option<String>,
 }
 
-/// What happens in a step.
+/// The kind of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepKind {
@@ -135,7 +135,7 @@ struct Event {
     step: Step,
 }
 
-/// What the workers and the reader of a trace share.
+/// State that the workers and the reader of a trace share.
 struct Shared {
     filter: Option<Program>,
     limit: u32,
@@ -284,10 +284,10 @@ impl TraceTap {
             }
             Point::Drop(at, reason) => {
                 self.shared.release(packet);
-                (StepKind::Dropped { nf: hop(at).nf, reason: reason.to_owned() }, Some(packet))
+                (StepKind::Dropped { nf: names.nf(at), reason: reason.to_owned() }, Some(packet))
             }
-            Point::Create(at) => (StepKind::Created { nf: hop(at).nf }, None),
-            Point::Hold(at) => (StepKind::Held { nf: hop(at).nf }, None),
+            Point::Create(at) => (StepKind::Created { nf: names.nf(at) }, None),
+            Point::Hold(at) => (StepKind::Held { nf: names.nf(at) }, None),
             Point::Send(to) => {
                 let end = port(to);
                 // a link passes the buffer on
@@ -324,14 +324,12 @@ impl TraceTap {
                 change => Some(format!("{name} {change:+}")),
             });
         let counters = changed.collect();
-        let nf = names.hops.get(usize::from(hop.0)).map(|hop| hop.nf.clone()).unwrap_or_default();
-        self.step(names, id, StepKind::Processed { nf, cycles, counters }, None);
+        self.step(names, id, StepKind::Processed { nf: names.nf(hop), cycles, counters }, None);
     }
 
     pub(super) fn explained(&mut self, names: &WorkerNames, hop: Hop, text: &str) {
         if let Some(id) = self.current {
-            let nf = names.hops.get(usize::from(hop.0)).map(|hop| hop.nf.clone()).unwrap_or_default();
-            self.step(names, id, StepKind::Explains { nf, text: text.to_owned() }, None);
+            self.step(names, id, StepKind::Explains { nf: names.nf(hop), text: text.to_owned() }, None);
         }
     }
 

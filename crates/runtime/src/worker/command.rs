@@ -1,4 +1,4 @@
-//! What the engine asks of a running worker.
+//! Commands of the engine to a running worker.
 
 use super::exchange::Exchange;
 use crate::observe::{Tap, WorkerNames};

@@ -80,7 +80,7 @@ impl Fib {
     /// Removes a route, for which [`Fib::check_removal`] returned no error.
     pub(in crate::l3fwd) fn remove_route(&self, net: IpNet) -> Result<(), Diagnostic> {
         self.tables().remove_net(net);
-        // what the route had replaced
+        // the route that it had replaced
         let full = |problem: String| Diagnostic::new(problem).value(net);
         if MARTIANS.split(' ').any(|martian| martian.parse() == Ok(net)) {
             self.tables().insert(net, MARTIAN).map_err(|e| full(e.to_string()))?;
