@@ -1,10 +1,13 @@
 //! The difference between two chain files.
 
 use crate::plan::{Chain, ChainFile, NfConfig, Port};
+use crate::sandbox::Sandbox;
 use graph::TakeOver;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 
 /// The effect of a reload on an NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,9 +90,11 @@ impl Changes {
         needs(old.clock != new.clock, "clock");
         needs(old.max_frame != new.max_frame, "max_frame");
         needs(old.idle != new.idle, "idle");
-        needs(!old.sandboxes.is_empty() || !new.sandboxes.is_empty(), "a chain file with sandboxes");
-        for port in &ports {
-            needs(true, &format!("port {:?}", port.name));
+        needs(sandboxes(old) != sandboxes(new), "what is in sandboxes, or leads to them,");
+        for port in ports.iter().filter(|port| port.before && port.after) {
+            let of =
+                |file: &ChainFile| file.ports.iter().find(|other| other.name == port.name).map(|p| p.device.clone());
+            needs(of(old) == of(new), &format!("port {:?}, whose device is open,", port.name));
         }
         Changes { nfs, chains, ports, restart }
     }
@@ -159,6 +164,13 @@ impl ChangedNf {
     }
 }
 
+/// Returns what the sandboxes of a file are and run, as text.
+fn sandboxes(file: &ChainFile) -> Vec<String> {
+    let side = |sandbox: &Sandbox| file.sandbox_side(sandbox, Path::new(""), &BTreeMap::new());
+    let json = |sandbox| side(sandbox).ok().and_then(|side| serde_json::to_string(&side).ok());
+    file.sandboxes.iter().map(|sandbox| format!("{sandbox:?} {:?}", json(sandbox))).collect()
+}
+
 fn find<'a>(nfs: &'a [NfConfig], name: &str) -> Option<&'a NfConfig> {
     nfs.iter().find(|nf| nf.name == name)
 }
@@ -193,7 +205,7 @@ fn changed<T>(old: &[T], new: &[T], name: impl Fn(&T) -> &String, same: impl Fn(
 }
 
 fn is_same_port(a: &Port, b: &Port) -> bool {
-    let key = |p: &Port| (p.device.clone(), p.descriptors, p.repeat, p.timed, p.existing, p.received_from, p.sent_to);
+    let key = |p: &Port| (p.device.clone(), p.descriptors, p.repeat, p.timed, p.existing);
     key(a) == key(b) && a.sandbox == b.sandbox
 }
 

@@ -121,6 +121,12 @@ struct Device {
     copied: AtomicU64,
     /// True if this is the server side of a memif port.
     is_server: bool,
+    driver: Driver,
+    rx_interrupts: bool,
+    /// Receive queues to which there is no handle.
+    unused_rx: Mutex<BTreeSet<u16>>,
+    /// Transmit queues to which there is no handle.
+    unused_tx: Mutex<BTreeSet<u16>>,
 }
 
 /// Bytes of an Ethernet header, which an MTU does not include.
@@ -242,37 +248,11 @@ impl Port {
             // SAFETY: the port is started, and no worker polls it yet.
             check(what, unsafe { sys::bs_memif_guard(id, rx_queues, tx_queues, max_len) })?;
         }
-        // a ring delivers packets as they were sent; packets of every other driver are validated
-        let trusted = info.driver == Driver::Ring;
+        (self.device.driver, self.device.rx_interrupts) = (info.driver, rx_interrupts);
         let device = Arc::new(self.device);
         Ok(Queues {
-            rx: (0..rx_queues)
-                .map(|queue| RxQueue {
-                    ops: Ops::of(device.id),
-                    device: device.clone(),
-                    queue,
-                    trusted,
-                    // SAFETY: the port is started.
-                    rx_interrupt: rx_interrupts
-                        .then(|| unsafe { sys::bs_rx_interrupt_fd(device.id, queue) })
-                        .filter(|fd| *fd >= 0),
-                    // SAFETY: the port is started. Errors: the driver does not tell the size, or not the number.
-                    descriptors: info
-                        .driver
-                        .counts_rx_descriptors()
-                        .then(|| unsafe {
-                            (sys::bs_rx_queue_count(device.id, queue), sys::bs_rx_queue_size(device.id, queue))
-                        })
-                        .filter(|(count, size)| *count >= 0 && *size > 0)
-                        .map(|(_, size)| size as u32),
-                    too_long: 0,
-                    unusable: 0,
-                    bytes: 0,
-                })
-                .collect(),
-            tx: (0..tx_queues)
-                .map(|queue| TxQueue { ops: Ops::of(device.id), device: device.clone(), queue, trusted, bytes: 0 })
-                .collect(),
+            rx: (0..rx_queues).map(|queue| RxQueue::new(&device, queue)).collect(),
+            tx: (0..tx_queues).map(|queue| TxQueue::new(&device, queue)).collect(),
             port: PortHandle { device },
         })
     }
@@ -286,7 +266,23 @@ impl fmt::Debug for Port {
 
 impl Device {
     fn new(id: u16, name: String, wire: Option<Arc<Wire>>) -> Self {
-        Device { id, name, _wire: wire, pool: None, copied: AtomicU64::new(0), is_server: false }
+        Device {
+            id,
+            name,
+            _wire: wire,
+            pool: None,
+            copied: AtomicU64::new(0),
+            is_server: false,
+            driver: Driver::Other,
+            rx_interrupts: false,
+            unused_rx: Mutex::default(),
+            unused_tx: Mutex::default(),
+        }
+    }
+
+    /// Returns true if packets of the port are as they were sent, which those of every other driver are validated for.
+    fn is_trusted(&self) -> bool {
+        self.driver == Driver::Ring
     }
 
     fn stats(&self) -> PortStats {
@@ -360,7 +356,43 @@ impl Ops {
     }
 }
 
+impl Drop for RxQueue {
+    fn drop(&mut self) {
+        self.device.unused_rx.lock().unwrap_or_else(PoisonError::into_inner).insert(self.queue);
+    }
+}
+
+impl Drop for TxQueue {
+    fn drop(&mut self) {
+        self.device.unused_tx.lock().unwrap_or_else(PoisonError::into_inner).insert(self.queue);
+    }
+}
+
 impl RxQueue {
+    /// Creates the only handle to a queue of a started device.
+    fn new(device: &Arc<Device>, queue: u16) -> RxQueue {
+        let (id, interrupts, counts) = (device.id, device.rx_interrupts, device.driver.counts_rx_descriptors());
+        // SAFETY: the port is started.
+        let fd = || unsafe { sys::bs_rx_interrupt_fd(id, queue) };
+        // SAFETY: as above.
+        let descriptors = || unsafe { (sys::bs_rx_queue_count(id, queue), sys::bs_rx_queue_size(id, queue)) };
+        RxQueue {
+            ops: Ops::of(id),
+            device: device.clone(),
+            queue,
+            trusted: device.is_trusted(),
+            rx_interrupt: interrupts.then(fd).filter(|fd| *fd >= 0),
+            // errors: the driver does not tell the size, or not the number
+            descriptors: counts
+                .then(descriptors)
+                .filter(|(count, size)| *count >= 0 && *size > 0)
+                .map(|(_, size)| size as u32),
+            too_long: 0,
+            unusable: 0,
+            bytes: 0,
+        }
+    }
+
     /// Appends received packets to the batch until it is full; returns their number.
     #[inline(always)]
     pub fn receive(&mut self, batch: &mut Batch) -> usize {
@@ -475,6 +507,11 @@ impl RxQueue {
 }
 
 impl TxQueue {
+    /// Creates the only handle to a queue of a started device.
+    fn new(device: &Arc<Device>, queue: u16) -> TxQueue {
+        TxQueue { ops: Ops::of(device.id), device: device.clone(), queue, trusted: device.is_trusted(), bytes: 0 }
+    }
+
     /// Sends packets from the front of the batch; returns how many the driver accepted. The others stay, in order.
     #[inline(always)]
     pub fn send(&mut self, batch: &mut Batch) -> usize {
@@ -523,6 +560,18 @@ impl PortHandle {
     /// Returns DPDK's number of the port.
     pub fn id(&self) -> u16 {
         self.device.id
+    }
+
+    /// Returns the handle to a receive queue to which there is none, if there is such a queue.
+    pub fn unused_rx(&self) -> Option<RxQueue> {
+        let queue = self.device.unused_rx.lock().unwrap_or_else(PoisonError::into_inner).pop_first()?;
+        Some(RxQueue::new(&self.device, queue))
+    }
+
+    /// Returns the handle to a transmit queue to which there is none, if there is such a queue.
+    pub fn unused_tx(&self) -> Option<TxQueue> {
+        let queue = self.device.unused_tx.lock().unwrap_or_else(PoisonError::into_inner).pop_first()?;
+        Some(TxQueue::new(&self.device, queue))
     }
 
     /// Returns the counts of the whole port.

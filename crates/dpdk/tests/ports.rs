@@ -44,6 +44,22 @@ fn an_empty_pool_allocates_nothing() {
 }
 
 #[test]
+fn a_queue_without_a_handle_gets_one_again() {
+    let eal = eal();
+    let pool = Mempool::new(eal, 2047).unwrap();
+    let Queues { mut rx, mut tx, port } =
+        Port::open(eal, "net_ring_handles", "").unwrap().start(&PortConfig::default(), &pool).unwrap();
+    assert!(port.unused_rx().is_none() && port.unused_tx().is_none());
+    let mut batch = Batch::new();
+    batch.push(pool.alloc_from(&[7; 60]).unwrap()).unwrap();
+    assert_eq!(tx[0].send(&mut batch), 1);
+    (rx.clear(), tx.clear());
+    let mut again = port.unused_rx().unwrap();
+    assert!(port.unused_rx().is_none() && port.unused_tx().is_some());
+    assert_eq!(again.receive(&mut batch), 1);
+}
+
+#[test]
 fn a_ring_preserves_packets_and_order() {
     let eal = eal();
     let pool = Mempool::new(eal, 2047).unwrap();

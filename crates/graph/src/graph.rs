@@ -7,7 +7,7 @@ mod placed_segment;
 mod replacement;
 
 pub use blueprint::{Blueprint, HopPlan, NodePlan};
-pub use replacement::{NewNode, Replacement};
+pub use replacement::{NewNode, Origin, Replacement};
 
 use crate::context::{BatchState, Context, LostCount};
 use crate::hop::{CurrentHop, Hop, PathId, Target};
@@ -123,8 +123,6 @@ pub struct Graph {
     waiting: Vec<Packet>,
     /// Index in its segment of the node that has panicked.
     panicked: Cell<u8>,
-    /// Number of the next path that this graph or one that replaces it has.
-    next_path: u32,
 }
 
 struct HopState {
@@ -176,13 +174,14 @@ impl Graph {
             blueprint.hops.iter().all(|h| (h.node as usize) < nodes.len() && exists(&h.next)),
             "hops refer to existing nodes and hops"
         );
+        let path = PathId::allocate(blueprint.hops.len());
         let slots = nodes.into_iter().zip(&blueprint.nodes).enumerate().map(|(index, (node, plan))| {
             assert!(plan.edges.iter().all(exists), "edges lead to existing hops");
             NodeSlot {
                 name: plan.name.clone(),
                 stats: Arc::new(NodeStats::new(node.drops(), published(&*node))),
                 lost: LostCount::default(),
-                first_paths: blueprint.first_hops(index as u16).map(|hop| hop.map(|hop| PathId(hop as u32))).collect(),
+                first_paths: blueprint.first_hops(index as u16).map(|hop| hop.map(&path)).collect(),
                 edges: plan.edges.clone().into(),
                 interval: node.interval(),
                 last_timer: Duration::ZERO,
@@ -193,7 +192,7 @@ impl Graph {
         let hop_state = |(hop, plan): (usize, &HopPlan)| {
             let edges = nodes[plan.node as usize].edges.iter();
             let outbox = edges.map(|_| Vec::with_capacity(2 * BURST)).collect();
-            HopState { plan: *plan, path: PathId(hop as u32), outbox, segment: None }
+            HopState { plan: *plan, path: path(hop), outbox, segment: None }
         };
         Graph {
             hops: blueprint.hops.iter().enumerate().map(hop_state).collect(),
@@ -205,7 +204,6 @@ impl Graph {
             visits: 0,
             waiting: vec![],
             panicked: Cell::default(),
-            next_path: blueprint.hops.len() as u32,
         }
     }
 

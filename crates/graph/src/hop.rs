@@ -1,7 +1,7 @@
 //! Hops, paths and targets: how nodes are addressed at run time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A visit to a node by one of its inputs: an index into [`Blueprint::hops`](crate::Blueprint::hops).
 ///
@@ -15,7 +15,16 @@ pub struct Hop(pub u16);
 /// the first output continues along the path that the packet arrived on. It stays valid while the graph is
 /// [replaced](crate::Replacement), as long as the path exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PathId(pub(crate) u32);
+pub struct PathId(u32);
+
+impl PathId {
+    /// Returns paths that no graph of the process has: a node may move to another graph with packets that it holds.
+    pub(crate) fn allocate(n: usize) -> impl Fn(usize) -> PathId {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let first = NEXT.fetch_add(n as u32, Ordering::Relaxed);
+        move |path| PathId(first.wrapping_add(path as u32))
+    }
+}
 
 /// The destination of packets that leave a node or enter a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

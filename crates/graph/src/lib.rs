@@ -83,7 +83,7 @@ mod timers;
 
 pub use context::{Context, HoldQueue};
 pub use exit::Exit;
-pub use graph::{Blueprint, Graph, HopPlan, NewNode, NodePanic, NodePlan, PreparedNode, Replacement, Sink};
+pub use graph::{Blueprint, Graph, HopPlan, NewNode, NodePanic, NodePlan, Origin, PreparedNode, Replacement, Sink};
 pub use headers::{HasHeader, HeaderStack, Innermost, Layer, NextHeader, NonEmptyStack, Outer, Raw, View};
 pub use hop::{CurrentHop, Hop, PathId, Target};
 pub use named_enum::{Counters, Named, Numbered};

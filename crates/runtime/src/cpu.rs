@@ -7,6 +7,7 @@ mod priority;
 mod schedstat;
 mod topology;
 
+pub(crate) use affinity::{affinity_of, set_affinity_of};
 pub use affinity::{allowed_cpus, avoid_cpus, pin, set_affinity};
 pub use off_cpu::OffCpuMeter;
 pub use placement::{Placement, Strategy, place_chains};

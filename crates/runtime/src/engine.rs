@@ -1,18 +1,23 @@
 //! The engine: starts the workers of a chain file, reports on them, and stops them.
 
+mod driver_counts;
 mod fused;
 mod links;
 mod live_nfs;
 mod memory;
+mod names;
 mod nodes;
 mod observe;
 mod planned_worker;
 mod port_setup;
 mod reload;
+mod snapshot;
 
+use driver_counts::DriverCounts;
 pub use live_nfs::LiveNfs;
 pub use memory::MAX_POOL_PACKETS;
 use memory::start_dpdk;
+use names::{End, Names};
 use nodes::build_nodes;
 use planned_worker::{PlannedWorker, plan_workers};
 use port_setup::PortSetup;
@@ -23,19 +28,18 @@ use crate::error::{Error, thread_error};
 use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::{self, Watched, WatchedWorker};
-use crate::occupancy::Occupancy;
 use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
-use crate::ports::{self, CaptureWriter, ExistingTaps, PortDrop, PortMonitor, PortQueues, Wires};
-use crate::summary::{ChainSummary, LinkSummary, NfSummary, PortSummary, Summary};
+use crate::ports::{self, CaptureWriter, ExistingTaps, PortMonitor, PortQueues, SourceKind, Wires};
+use crate::summary::{Summary, WorkerSummary};
 use crate::worker::command::Command;
 use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
 use crate::worker::schedule::{ChainUsage, Schedule};
 use crate::worker::{DrainControl, DrainProgress, IdlePolicy, RELEASE_TIMEOUT, RunEnd};
-use crate::{LinkStats, PollGaps, PollTimes, Worker};
+use crate::{Input, LinkStats, Output, PollGaps, PollTimes, Receive as _, Worker};
 use config::{ChainFile, Clock, ServiceClass, Start, WorkerPlan};
 use diagnostics::Diagnostics;
-use dpdk::{Eal, Mempool, RxQueue};
-use graph::{Graph, Named, NodeStats, Rate, SettingFiles, panics};
+use dpdk::{Eal, Mempool};
+use graph::{Graph, NodeStats, Rate, SettingFiles, panics};
 use packet::{Batch, clock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -71,11 +75,14 @@ pub struct Engine {
     drain: Arc<DrainControl>,
     errors: RunErrors,
     workers: Vec<WorkerHandle>,
+    /// Of the open ports.
     monitors: Vec<(usize, PortMonitor)>,
-    /// Receive queues of rings that no chain polls, and which may contain packets.
-    rings: Vec<(usize, RxQueue)>,
+    /// What the drivers of ports counted that a reload has removed.
+    removed_ports: Vec<(usize, DriverCounts)>,
     captures: Vec<(usize, CaptureWriter)>,
     pool: Arc<Mempool>,
+    /// Pools of the packets of ports that reloads have added.
+    further_pools: Vec<Arc<Mempool>>,
     /// Packet buffers that drivers may retain after closing.
     driver_buffers: usize,
     eal: Eal,
@@ -91,27 +98,28 @@ pub struct Engine {
     live_nfs: LiveNfs,
     /// Dropped last, as ports that use them have to be closed before.
     functions: VirtualFunctions,
-    existing_taps: ExistingTaps,
+    existing_taps: Vec<ExistingTaps>,
 }
 
-/// The names of all that the run has had, also before reloads: what was removed still has counts.
-struct Names {
-    /// With the devices.
-    ports: Vec<(String, String)>,
-    links: Vec<String>,
-    /// With the kinds.
-    nfs: Vec<(String, &'static str)>,
+/// An input of a worker.
+#[derive(Clone)]
+struct Source {
+    end: End,
+    kind: SourceKind,
+    stats: Arc<LinkStats>,
 }
 
-/// A source or destination of a worker's packets, by its index in [`Names`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
-    Port(usize),
-    Link(usize),
+/// An output of a worker.
+#[derive(Clone)]
+struct Destination {
+    end: End,
+    stats: Arc<LinkStats>,
 }
 
 struct WorkerHandle {
     cpu: usize,
+    /// True once a reload has taken all chains from it.
+    has_ended: bool,
     /// Chains of the file that runs now.
     chains: Vec<usize>,
     plan: WorkerPlan,
@@ -121,12 +129,13 @@ struct WorkerHandle {
     /// Statistics of all nodes so far, with the index of the NF in [`Names`].
     nodes: Vec<(usize, Arc<NodeStats>)>,
     /// Inputs of the worker, in order.
-    inputs: Vec<End>,
+    inputs: Vec<Source>,
     /// Outputs of the worker, by the number of the port or link in the file that runs now.
-    outputs: Vec<Option<End>>,
-    /// First those of the inputs.
+    outputs: Vec<Option<Destination>>,
     received: Vec<(End, Arc<LinkStats>)>,
     sent: Vec<(End, Arc<LinkStats>)>,
+    /// What is to be added, without overflow, to counts of which others have counted a part on another worker.
+    counted_elsewhere: WorkerSummary,
     /// Usage of each chain by its name, while the worker schedules its chains.
     usage: Vec<(String, Arc<ChainUsage>)>,
     commands: Sender<Command>,
@@ -223,7 +232,7 @@ impl Engine {
         }
         // declared first, to be dropped after the ports on every path
         let functions;
-        let existing_taps;
+        let existing_taps: ExistingTaps;
         let mut workers = plan_workers(file, &allowed, options.strategy);
         let accounts = MemoryAccounts::default();
         // NFs first, so that invalid settings are reported before any device is opened
@@ -233,10 +242,7 @@ impl Engine {
         };
         let ports = || file.ports.iter().filter(|_| wires.is_none());
         functions = VirtualFunctions::create(kernel, ports().map(|port| (port.name.as_str(), &port.device)))?;
-        existing_taps = ExistingTaps::record(ports()).map_err(|e| Error::Environment {
-            problem: format!("a shell that restores taps at the end cannot be started: {e}"),
-            remedy: "install sh".to_owned(),
-        })?;
+        existing_taps = record_taps(ports())?;
         let (eal, pool) = start_dpdk(file, &workers, wires, &functions)?;
         let mut setup = PortSetup {
             file,
@@ -246,7 +252,6 @@ impl Engine {
             stop: Arc::default(),
             errors: RunErrors::default(),
             monitors: vec![],
-            rings: vec![],
             captures: vec![],
             driver_buffers: 0,
             shared_rings: ports::SharedRings::default(),
@@ -256,7 +261,7 @@ impl Engine {
         let far_ends = match wires {
             Some(wires) => setup.open_wires(wires, &mut workers)?,
             None => {
-                setup.open_all(&mut workers)?;
+                setup.open(&(0..file.ports.len()).collect::<Vec<_>>(), &mut workers)?;
                 vec![]
             }
         };
@@ -266,34 +271,28 @@ impl Engine {
             Some(built) => built,
             None => build_nodes(file, &workers, &accounts, &confined.unwrap_or_default())?,
         };
-        let PortSetup { stop, errors, monitors, rings, captures, driver_buffers, shared_rings, notes, .. } = setup;
+        let PortSetup { stop, errors, monitors, captures, driver_buffers, shared_rings, notes, .. } = setup;
         let control_cpus = cpus_without(&allowed, workers.iter().map(|worker| worker.cpu));
-        let (rebuild_clients, rebuilder) =
-            rebuild::start(builders, errors.clone(), control_cpus).map_err(thread_error)?;
-        // a wire is no ring, whatever device the file names: it does not return what is sent to it
-        let on_wire = |port: &config::Port| wires.is_some() && port.crossing_side.is_none();
-        let device = |port: &config::Port| if on_wire(port) { "wire".to_owned() } else { port.device.to_string() };
+        let rebuilder = rebuild::start(errors.clone(), control_cpus).map_err(thread_error)?;
+        let clients: Vec<_> = builders.into_iter().map(|builders| rebuilder.client(builders)).collect();
         let cores = cores_of_chains(file, &workers);
         let mut engine = Engine {
             file: file.clone(),
             options,
             allowed,
             on_wires: wires.is_some(),
-            names: Names {
-                ports: file.ports.iter().map(|p| (p.name.clone(), device(p))).collect(),
-                links: file.links.iter().map(|l| l.name.clone()).collect(),
-                nfs: file.nfs.iter().map(|n| (n.name.clone(), n.kind.name)).collect(),
-            },
+            names: Names::default().with(file, wires.is_some()),
             started: Instant::now(),
             stop,
             drain: Arc::default(),
             errors,
             workers: vec![],
             monitors,
-            rings,
+            removed_ports: vec![],
             captures,
             eal,
             pool,
+            further_pools: vec![],
             driver_buffers: driver_buffers + shared_rings.max_outstanding(),
             notes,
             last_received: AtomicU64::new(u64::MAX),
@@ -304,9 +303,9 @@ impl Engine {
             accounts,
             live_nfs: LiveNfs::default(),
             functions,
-            existing_taps,
+            existing_taps: vec![existing_taps],
         };
-        for (planned, rebuild) in workers.into_iter().zip(rebuild_clients) {
+        for (planned, rebuild) in workers.into_iter().zip(clients) {
             let mut graph = Graph::new(&planned.plan.blueprint, nodes.remove(0), engine.pool.clone());
             if !file.segments.is_empty() {
                 graph.fuse(&file.segments);
@@ -341,22 +340,35 @@ impl Engine {
         let node_stats: Vec<_> = graph.stats().map(|(_, stats)| stats.clone()).collect();
         // the names are those of the file until the first reload
         let nodes = plan.nfs.iter().copied().zip(node_stats.iter().cloned()).collect();
-        let received: Vec<_> = inputs.iter().map(|(number, i)| (self.end(*number), i.stats.clone())).collect();
-        let sent = outputs.iter().enumerate().filter_map(|(n, o)| Some((self.end(n), o.as_ref()?.stats.clone())));
+        let end = |number| self.names.end(file, number);
+        let received = inputs.iter().map(|(number, i)| (end(*number), i.stats.clone()));
+        let sent = outputs.iter().enumerate().filter_map(|(n, o)| Some((end(n), o.as_ref()?.stats.clone())));
         let sent = sent.collect();
-        let local = outputs.iter().enumerate().filter_map(|(n, o)| Some((self.end(n), o.as_ref()?.local_stats()?)));
-        let received = received.into_iter().chain(local).collect();
-        let input_ends: Vec<End> = inputs.iter().map(|(number, _)| self.end(*number)).collect();
-        let output_ends = outputs.iter().enumerate().map(|(n, o)| o.as_ref().map(|_| self.end(n))).collect();
+        let local = outputs.iter().enumerate().filter_map(|(n, o)| Some((end(n), o.as_ref()?.local_stats()?)));
+        let received = received.chain(local).collect();
+        let source = |(number, input): &(usize, Input)| Source {
+            end: end(*number),
+            kind: input.rx.kind(),
+            stats: input.stats.clone(),
+        };
+        let sources: Vec<Source> = inputs.iter().map(source).collect();
+        let destination = |(n, output): (usize, &Option<Output>)| {
+            Some(Destination { end: end(n), stats: output.as_ref()?.stats.clone() })
+        };
+        let destinations = outputs.iter().enumerate().map(destination).collect();
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
         worker.set_drain_control(self.drain.clone());
+        worker.set_started(self.started);
+        if chains.is_empty() {
+            worker.await_chains();
+        }
         // wires replace captures in a benchmark
         if file.clock == Clock::Capture && !self.on_wires {
             worker.set_capture_clock();
         }
         worker.set_idle(self.options.idle);
-        let (usage, schedule) = self.schedule(&chains, &input_ends, cores);
+        let (usage, schedule) = self.schedule(&chains, &sources, cores);
         if let Some((schedule, inputs)) = schedule {
             worker.set_schedule(schedule, inputs);
         }
@@ -413,15 +425,17 @@ impl Engine {
         let thread = std::thread::Builder::new().name(format!("worker-{cpu}")).spawn(run).map_err(thread_error)?;
         self.workers.push(WorkerHandle {
             cpu,
+            has_ended: false,
             chains,
             plan,
             builders,
             node_stats,
             nodes,
-            inputs: input_ends,
-            outputs: output_ends,
+            inputs: sources,
+            outputs: destinations,
             received,
             sent,
+            counted_elsewhere: WorkerSummary::default(),
             usage,
             commands,
             watched,
@@ -434,21 +448,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the end with this number in the file that runs now: links are numbered after ports.
+    /// Returns the end with this number in the file that runs now.
     fn end(&self, number: usize) -> End {
-        match number.checked_sub(self.file.ports.len()) {
-            None => End::Port(number),
-            Some(link) => {
-                let name = &self.file.links[link].name;
-                End::Link(self.names.links.iter().position(|other| other == name).unwrap_or_default())
-            }
-        }
+        self.names.end(&self.file, number)
+    }
+
+    /// Returns the workers that have chains.
+    fn live_workers(&self) -> impl Iterator<Item = &WorkerHandle> {
+        self.workers.iter().filter(|worker| !worker.has_ended)
     }
 
     /// Keeps the calling thread, and those that it creates from now on, off the CPUs of workers, if there are others.
     pub fn leave_worker_cpus(&self) {
         // ignore errors: the thread may then run on any
-        let _ = set_affinity(&cpus_without(&self.allowed, self.workers.iter().map(|worker| worker.cpu)));
+        let _ = set_affinity(&self.control_cpus());
+    }
+
+    /// Returns the CPUs without workers.
+    fn control_cpus(&self) -> Vec<usize> {
+        cpus_without(&self.allowed, self.live_workers().map(|worker| worker.cpu))
     }
 
     /// Returns the source of a chain of the file that runs now.
@@ -464,7 +482,7 @@ impl Engine {
     fn schedule(
         &self,
         chains: &[usize],
-        inputs: &[End],
+        inputs: &[Source],
         cores: &[usize],
     ) -> (Vec<(String, Arc<ChainUsage>)>, Option<ChainSchedule>) {
         let all = &self.file.chains;
@@ -483,14 +501,14 @@ impl Engine {
             (ServiceClass { rate, ..class }, usage.clone())
         };
         let classes: Vec<_> = chains.iter().zip(&usage).map(class).collect();
-        let of_chain = |&chain: &usize| (0..inputs.len()).filter(|&i| inputs[i] == self.source(chain)).collect();
+        let of_chain = |&chain: &usize| (0..inputs.len()).filter(|&i| inputs[i].end == self.source(chain)).collect();
         (usage, Some((Schedule::new(&classes, clock::hz()), chains.iter().map(of_chain).collect())))
     }
 
     /// Has the watchdog check what runs now.
     fn update_watched(&self) {
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = Watched {
-            workers: self.workers.iter().map(|worker| worker.watched.clone()).collect(),
+            workers: self.live_workers().map(|worker| worker.watched.clone()).collect(),
             nodes: self.workers.iter().flat_map(|worker| worker.nodes.iter().cloned()).collect(),
             names: self.names.nfs.iter().map(|(name, _)| name.clone()).collect(),
         };
@@ -521,79 +539,6 @@ impl Engine {
         self.stuck.load(Ordering::Relaxed)
     }
 
-    /// Returns the counts so far.
-    pub fn snapshot(&self) -> Summary {
-        let ports = self.names.ports.iter().map(|(name, device)| PortSummary {
-            name: name.clone(),
-            device: device.clone(),
-            ..Default::default()
-        });
-        let links = self.names.links.iter().map(|name| LinkSummary { name: name.clone(), ..Default::default() });
-        let nfs = self.names.nfs.iter().map(|(name, kind)| NfSummary {
-            name: name.clone(),
-            kind: (*kind).into(),
-            ..Default::default()
-        });
-        let mut s = Summary {
-            file: self.file.file.display().to_string(),
-            seconds: self.started.elapsed().as_secs_f64(),
-            memory: self.eal.memory().name().into(),
-            pool: Occupancy { used: self.pool.in_use() as u64, capacity: self.pool.size() as u64 },
-            ports: ports.collect(),
-            links: links.collect(),
-            nfs: nfs.collect(),
-            errors: self.errors.messages(),
-            ..Default::default()
-        };
-        for worker in &self.workers {
-            let of_worker = s.workers.entry(worker.cpu).or_default();
-            of_worker.chains = worker.chains.iter().map(|&chain| self.file.chains[chain].name.clone()).collect();
-            of_worker.busy_cycles = Some(worker.busy.get());
-            let drops = worker.nodes.iter().flat_map(|(_, stats)| stats.drops.iter());
-            of_worker.dropped += drops.map(graph::Counter::get).sum::<u64>();
-            worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));
-            for (name, usage) in &worker.usage {
-                match s.chains.iter_mut().find(|c| c.name == *name) {
-                    Some(chain) => chain.add(usage),
-                    None => s.chains.push(ChainSummary::of(name, usage)),
-                }
-            }
-            for (end, stats) in &worker.sent {
-                of_worker.add_sent(stats, matches!(end, End::Link(_)));
-                match *end {
-                    End::Port(port) => s.ports[port].add_sent(stats),
-                    End::Link(link) => s.links[link].add_sent(stats),
-                }
-            }
-            for (end, stats) in &worker.received {
-                of_worker.add_received(stats, matches!(end, End::Link(_)));
-                match *end {
-                    End::Port(port) => s.ports[port].add_received(stats),
-                    End::Link(link) => s.links[link].add_received(stats),
-                }
-            }
-        }
-        for link in &mut s.links {
-            // up to date even if the receiving worker is not
-            link.queue.iter_mut().for_each(|queue| queue.used = link.sent.saturating_sub(link.received));
-        }
-        s.nfs.iter_mut().enumerate().for_each(|(nf, of)| of.memory = self.accounts.peak(nf));
-        for (port, capture) in &self.captures {
-            s.ports[*port].drop_sent(PortDrop::WriteFailed.name(), capture.lost());
-        }
-        for (port, monitor) in &self.monitors {
-            let (stats, port) = (monitor.port.stats(), &mut s.ports[*port]);
-            port.missed = stats.rx_missed;
-            port.copied = stats.rx_copied;
-            port.send_errors = stats.tx_errors;
-            port.link = monitor.link();
-            s.errors.extend(monitor.deletion().map(|error| format!("port {:?}: {error}", port.name)));
-            port.drop_received(PortDrop::RxUnusable.name(), monitor.rx_dropped(&stats));
-        }
-        s.compute_totals();
-        s
-    }
-
     /// Returns the longest times of a worker since the last call; longest gaps have a resolution of about 50 µs.
     /// Workers under [`IdlePolicy::Yield`] report none, as preemption cannot be told from yielding.
     pub fn take_poll_times(&self) -> PollTimes {
@@ -612,6 +557,14 @@ impl Engine {
     /// Returns the EAL, for further threads that send and receive.
     pub fn eal(&self) -> Eal {
         self.eal
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &Arc<Mempool>> {
+        std::iter::once(&self.pool).chain(&self.further_pools)
+    }
+
+    fn packets_in_use(&self) -> usize {
+        self.pools().map(|pool| pool.in_use()).sum()
     }
 
     /// Returns the packet pool.
@@ -757,7 +710,7 @@ impl Engine {
             }
             match handle.thread.take().map(JoinHandle::join) {
                 Some(Ok(worker)) => {
-                    ended.push((worker, handle.received.iter().map(|(port, _)| *port).collect::<Vec<_>>()))
+                    ended.push((worker, handle.inputs.iter().map(|source| source.end).collect::<Vec<_>>()))
                 }
                 Some(Err(_)) => self.errors.report(format!("the worker on CPU {} ended by a panic", handle.cpu)),
                 None => {}
@@ -768,9 +721,11 @@ impl Engine {
                 *held.entry(ports[input]).or_default() += n;
             }
         }
-        for (port, rx) in &mut self.rings {
+        // rings that no chain receives from
+        for (port, monitor) in self.monitors.iter().filter(|(_, monitor)| monitor.is_ring()) {
             let mut batch = Batch::new();
-            while RxQueue::receive(rx, &mut batch) != 0 {
+            let mut rx = monitor.port.unused_rx();
+            while rx.as_mut().is_some_and(|rx| rx.receive(&mut batch) != 0) {
                 *held.entry(End::Port(*port)).or_default() += batch.len() as u64;
                 batch.clear();
             }
@@ -793,20 +748,20 @@ impl Engine {
             }
         }
         // a port closes with its last queue handle, and returns the packets that its driver held
-        drop((ended, std::mem::take(&mut self.rings), std::mem::take(&mut self.monitors)));
+        drop((ended, std::mem::take(&mut self.monitors)));
         // an abandoned worker may still have a port on a virtual function
         if stuck.is_empty() {
             summary.errors.extend(self.functions.release());
-            summary.errors.extend(self.existing_taps.restore());
+            summary.errors.extend(self.existing_taps.iter_mut().flat_map(ExistingTaps::restore));
         } else {
             summary.errors.extend(self.functions.release_at_exit());
-            self.existing_taps.restore_at_exit();
+            self.existing_taps.iter_mut().for_each(ExistingTaps::restore_at_exit);
         }
         summary.abandoned = !stuck.is_empty();
         summary.stuck = stuck.iter().filter_map(|&n| self.workers[n].watched.current_nf().map(str::to_owned)).collect();
         if stuck.is_empty() {
             let who = self.watched.lock().unwrap_or_else(PoisonError::into_inner).describe_holders(false);
-            let leaked = self.pool.in_use();
+            let leaked = self.packets_in_use();
             match (leaked > self.driver_buffers, who.is_empty()) {
                 (true, true) => summary.errors.push(format!("{leaked} packet buffers leaked")),
                 (true, false) => summary.errors.push(format!("{leaked} packet buffers leaked: {who}")),
@@ -833,9 +788,17 @@ impl Drop for Engine {
         }
         if !stuck.is_empty() {
             drop(self.functions.release_at_exit());
-            self.existing_taps.restore_at_exit();
+            self.existing_taps.iter_mut().for_each(ExistingTaps::restore_at_exit);
         }
     }
+}
+
+/// Records the state of taps that exist before the run.
+fn record_taps<'a>(ports: impl Iterator<Item = &'a config::Port>) -> Result<ExistingTaps, Error> {
+    ExistingTaps::record(ports).map_err(|e| Error::Environment {
+        problem: format!("a shell that restores taps at the end cannot be started: {e}"),
+        remedy: "install sh".to_owned(),
+    })
 }
 
 /// The schedule of a worker's chains, with the indices of the inputs of each.

@@ -30,8 +30,8 @@ pub use observe::{Capture, CaptureCounts, CaptureSpec, Captured, Direction, Step
 pub use occupancy::Occupancy;
 pub use pci::sriov::VirtualFunctions;
 pub use ports::{
-    ExternalPorts, LinkStats, Nic, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort, Wires, missing_device,
-    missing_devices, shuffle_link,
+    ExternalPorts, LinkStats, Nic, PortDrop, PortQueues, Receive, RxPort, SharedQueue, SourceKind, Transmit, TxPort,
+    Wires, missing_device, missing_devices, shuffle_link,
 };
 pub use summary::{
     ChainSummary, Cycles, LinkSummary, Name, NfSummary, PortSummary, SandboxSummary, Summary, Totals, WorkerSummary,

@@ -20,7 +20,7 @@ pub(crate) use device::{
 pub use device::{missing_device, missing_devices};
 pub(crate) use existing_taps::ExistingTaps;
 pub use external::ExternalPorts;
-pub use io::{LinkStats, PortDrop, PortQueues, Receive, RxPort, Transmit, TxPort};
+pub use io::{LinkStats, PortDrop, PortQueues, Receive, RxPort, SharedQueue, SourceKind, Transmit, TxPort};
 pub use nic::Nic;
 pub(crate) use shared_ring::{RingEnds, SharedRings};
 pub use shuffle::shuffle_link;

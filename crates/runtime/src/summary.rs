@@ -80,6 +80,24 @@ pub struct WorkerSummary {
 }
 
 impl WorkerSummary {
+    /// Adds the counts of another one, which may be negative (two's complement).
+    pub(crate) fn add_wrapping(&mut self, other: &WorkerSummary) {
+        for (own, other) in self.counts().into_iter().zip(other.clone().counts()) {
+            *own = own.wrapping_add(*other);
+        }
+    }
+
+    /// Subtracts the counts of another one, below 0 in two's complement.
+    pub(crate) fn subtract_wrapping(&mut self, other: &WorkerSummary) {
+        for (own, other) in self.counts().into_iter().zip(other.clone().counts()) {
+            *own = own.wrapping_sub(*other);
+        }
+    }
+
+    fn counts(&mut self) -> [&mut u64; 5] {
+        [&mut self.received, &mut self.received_from_links, &mut self.sent, &mut self.sent_to_links, &mut self.dropped]
+    }
+
     pub(crate) fn add_received(&mut self, stats: &LinkStats, is_link: bool) {
         *(if is_link { &mut self.received_from_links } else { &mut self.received }) += stats.packets.get();
         self.dropped += stats.drops.iter().map(graph::Counter::get).sum::<u64>();
@@ -237,6 +255,7 @@ impl LinkSummary {
     pub(crate) fn add_received(&mut self, stats: &LinkStats) {
         self.received += stats.packets.get();
         self.receive.add(&stats.timed_cycles, &stats.timed_packets);
+        add_drops(&mut self.drops, PortDrop::NAMES, &stats.drops);
         add_queue(&mut self.queue, stats);
     }
 }

@@ -5,6 +5,7 @@ mod capture_clock;
 pub(crate) mod command;
 pub(crate) mod exchange;
 mod idle;
+pub(crate) mod input;
 pub(crate) mod output;
 pub(crate) mod rebuild;
 pub(crate) mod schedule;
@@ -13,18 +14,18 @@ use crate::cpu::OffCpuMeter;
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::WatchedWorker;
 use crate::observe::{Tap, TapSet, WorkerNames};
-use crate::ports::io::{LinkStats, NextFrame, PortDrop, Receive, RxPort, Transmit};
+use crate::ports::io::{NextFrame, PortDrop, Receive, Transmit};
 use busy::BusyMeter;
 use capture_clock::CaptureClock;
 use command::Command;
-use exchange::{Exchange, NewOutput};
+use exchange::Exchange;
 use graph::{Counter, Graph, Named as _, Sink, Target, panics};
+pub use input::{DrainPolicy, Input};
 pub use output::Output;
-use packet::{Batch, clock};
+use packet::{Batch, Packet, clock};
 use rebuild::RebuildClient;
 use schedule::Schedule;
 use std::any::Any;
-use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,43 +54,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest time for which a batch is offered to a full port under backpressure.
 const BACKPRESSURE_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// A port that a worker polls.
-pub struct Input {
-    /// The port.
-    pub rx: RxPort,
-    /// The position in the graph at which received packets enter.
-    pub entry: Target,
-    /// Counts of received packets.
-    pub stats: Arc<LinkStats>,
-    /// True if the source can wait: the worker then waits for a full output instead of dropping packets as `tx_full`.
-    pub backpressure: bool,
-    /// Treatment of the input after a stop.
-    pub drain: DrainPolicy,
-}
-
-/// The end of polling of an input after its worker was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DrainPolicy {
-    /// The input is not polled after the stop; packets arrive as long as it is open.
-    Stop,
-    /// The input is polled until it is quiet: a ring that stays in the process and in which packets may circulate.
-    UntilQuiet,
-    /// The input is polled until its sender, such as another core, has finished.
-    UntilFinished,
-    /// The input is polled until the engine releases the worker.
-    UntilReleased {
-        /// True if packets arrive as long as the input is open.
-        endless: bool,
-    },
-}
-
-impl DrainPolicy {
-    /// Returns true if packets may arrive as long as the input is open.
-    fn is_endless(self) -> bool {
-        matches!(self, DrainPolicy::Stop | DrainPolicy::UntilReleased { endless: true })
-    }
-}
 
 /// The behaviour of a worker while no packets arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -168,6 +132,8 @@ pub struct Worker {
     exchange: Option<Box<Exchange>>,
     /// True once inputs with [`DrainPolicy::Stop`] are not polled any more.
     inputs_closed: bool,
+    /// True if the worker has not got chains yet, which is no end of its inputs.
+    awaits_chains: bool,
 }
 
 /// Selects the batches that are timed.
@@ -279,7 +245,18 @@ impl Worker {
             commands: None,
             exchange: None,
             inputs_closed: false,
+            awaits_chains: false,
         }
+    }
+
+    /// Sets the begin of the time of the graph, which nodes keep when they move to another worker.
+    pub(crate) fn set_started(&mut self, started: Instant) {
+        self.started = started;
+    }
+
+    /// Has the worker run until an exchange gives it chains.
+    pub(crate) fn await_chains(&mut self) {
+        self.awaits_chains = true;
     }
 
     /// Returns the counter that changes while the worker polls.
@@ -480,7 +457,11 @@ impl Worker {
             self.polls_to_clock = 1;
         }
         if let Some(exchange) = self.exchange.take() {
-            return Ok(RunEnd::Replaced(self.replace_graph(*exchange, errors)));
+            let ends = exchange.ends;
+            let watched = self.replace_graph(*exchange, errors);
+            if !ends {
+                return Ok(RunEnd::Replaced(watched));
+            }
         }
         let finishing = self.finish().into_iter().map(|(nf, message)| (nf, "finished", message));
         let dropping = self.graph.drop_nodes().into_iter().map(|(nf, message)| (nf, "was dropped", message));
@@ -490,43 +471,73 @@ impl Worker {
         Ok(RunEnd::Finished)
     }
 
-    /// Replaces the graph between two batches; returns the worker as the watchdog sees it from now on.
+    /// Returns true if the worker is to replace its graph now, as all workers have arrived that exchange something.
+    #[cold]
+    fn is_exchange_due(&mut self) -> bool {
+        // a node that is being rebuilt would not find its graph
+        let ready = self.rebuild.as_ref().is_none_or(|rebuild| !rebuild.is_pending());
+        match self.exchange.as_mut().map(|exchange| exchange.is_due(ready)) {
+            Some(Some(is_due)) => is_due,
+            _ => {
+                self.exchange = None;
+                false
+            }
+        }
+    }
+
+    /// Exchanges the graph, inputs and outputs between two batches; returns the worker as the watchdog sees it from now
+    /// on.
     fn replace_graph(&mut self, exchange: Exchange, errors: &RunErrors) -> WatchedWorker {
         let start = Instant::now();
-        let Exchange { replacement, entries, outputs, schedule, builders, watched, names, replaced } = exchange;
-        let (graph, panics) = self.graph.replace(replacement);
+        let Exchange { meeting, own, replacement, inputs, outputs, schedule, .. } = exchange;
+        self.update_counts();
+        meeting.release(|parts| {
+            core::mem::swap(&mut parts.graphs[own], &mut self.graph);
+            parts.inputs[own] = self.inputs.drain(..).map(Some).collect();
+            parts.outputs[own] = core::mem::take(&mut self.outputs.ports);
+        });
+        let mut parts = meeting.parts();
+        let (graph, panics) = replacement.install(&mut parts.graphs, own);
+        self.graph = graph;
+        self.inputs = inputs.into_iter().filter_map(|input| parts.input(input)).collect();
+        self.outputs.ports = outputs.into_iter().map(|output| parts.output(output)).collect();
+        let first = parts.first(own);
+        drop(parts);
         for (nf, message) in panics {
             errors.report(format!("nf {nf:?} panicked when it took over the state before a reload: {message}"));
         }
         if let Some(taps) = self.taps() {
-            taps.set_names(names);
+            taps.set_names(exchange.names);
         }
-        self.inputs.iter_mut().zip(entries).for_each(|(input, entry)| input.entry = entry);
-        let before = &mut self.outputs.ports;
-        let new = outputs.into_iter().map(|output| match output {
-            NewOutput::None => None,
-            NewOutput::Added(output) => Some(output),
-            NewOutput::Kept(number, entry) => {
-                let mut output = before[number].take();
-                if let Some(local) = output.as_mut().and_then(|output| output.local.as_mut()) {
-                    local.entry = entry;
-                }
-                output
-            }
-        });
-        let new = new.collect();
-        let outputs = core::mem::replace(before, new);
         match (schedule, &self.order) {
             (_, ServiceOrder::Timestamps(_)) => {}
             (Some((schedule, inputs)), _) => self.order = ServiceOrder::Scheduled(Scheduled { schedule, inputs }),
             (None, _) => self.order = ServiceOrder::RoundRobin,
         }
         if let Some(rebuild) = &mut self.rebuild {
-            rebuild.replace(builders, graph, outputs);
+            rebuild.set_builders(exchange.builders);
         }
+        self.awaits_chains = false;
+        self.process_first(first);
         // ignore errors: the thread that waited for it has given up
-        let _ = replaced.send(start.elapsed());
-        watched
+        let _ = exchange.replaced.send(start.elapsed());
+        exchange.watched
+    }
+
+    /// Processes packets that waited between cores during an exchange.
+    fn process_first(&mut self, packets: Vec<(Target, Packet)>) {
+        self.outputs.backpressure = false;
+        let mut packets = packets.into_iter().peekable();
+        while let Some((entry, packet)) = packets.next() {
+            self.batch.push(packet).expect("the batch is empty");
+            while !self.batch.is_full()
+                && let Some((_, packet)) = packets.next_if(|(next, _)| *next == entry)
+            {
+                self.batch.push(packet).expect("the batch is not full");
+            }
+            self.graph.run::<false>(entry, &mut self.batch, &mut self.outputs);
+            self.outputs.run_local(&mut self.graph);
+        }
     }
 
     /// Begins a capture or trace.
@@ -560,11 +571,16 @@ impl Worker {
         self.rebuild = None;
     }
 
+    /// Updates the counts that ports keep themselves.
+    fn update_counts(&mut self) {
+        self.inputs.iter_mut().for_each(Input::update_counts);
+        self.outputs.ports.iter_mut().flatten().for_each(Output::update_counts);
+    }
+
     /// Updates the counts, closes inputs and outputs, and finishes the NFs. Returns the names and messages of those
     /// that panicked.
     pub fn finish(&mut self) -> Vec<(String, String)> {
-        self.inputs.iter_mut().for_each(Input::update_counts);
-        self.outputs.ports.iter_mut().flatten().for_each(Output::update_counts);
+        self.update_counts();
         self.inputs.iter_mut().for_each(|input| input.rx.close());
         self.outputs.ports.iter_mut().flatten().for_each(|output| output.tx.close());
         self.graph.finish()
@@ -666,7 +682,7 @@ impl Worker {
                 self.check_clock();
             }
             let received = if self.inputs_closed { self.poll_open_inputs() } else { self.poll() };
-            if self.exchange.is_some() {
+            if self.exchange.is_some() && self.is_exchange_due() {
                 return;
             }
             if received != 0 || !self.inputs.iter().all(|i| i.rx.idle()) {
@@ -675,7 +691,7 @@ impl Worker {
                 continue;
             }
             self.busy.count_empty_poll();
-            if self.inputs.iter().all(|i| i.rx.finished()) {
+            if self.inputs.iter().all(|i| i.rx.finished()) && !self.awaits_chains {
                 break;
             }
             let may_receive = |i: &Input| i.drain.is_endless() && !i.rx.finished();
@@ -690,8 +706,7 @@ impl Worker {
                 core::hint::spin_loop();
             } else {
                 idle = idle_polls;
-                self.inputs.iter_mut().for_each(Input::update_counts);
-                self.outputs.ports.iter_mut().flatten().for_each(Output::update_counts);
+                self.update_counts();
                 if self.idle == IdlePolicy::Poll {
                     continue;
                 }
@@ -709,6 +724,11 @@ impl Worker {
                 self.poll_gaps.off_cpu_longest.fetch_max(excess, Ordering::Relaxed);
             }
         }
+        // the others of a meeting that takes place wait for this worker
+        if self.exchange.as_ref().is_some_and(|exchange| exchange.has_arrived && !exchange.meeting.cancel()) {
+            return;
+        }
+        self.exchange = None;
         self.drain_progress.stopped.store(true, Ordering::Release);
         // drain the remaining inputs; a time limit, as packets may circulate for ever
         let awaits_release = self.inputs.iter().any(|i| matches!(i.drain, DrainPolicy::UntilReleased { .. }));
@@ -806,39 +826,6 @@ impl Input {
         bytes: &mut Option<u64>,
     ) -> usize {
         self.receive_and_run::<true>(number, graph, outputs, batch, bytes)
-    }
-
-    fn rx_interrupt(&self) -> Option<BorrowedFd<'_>> {
-        match &self.rx {
-            RxPort::Device(queue) => queue.rx_interrupt(),
-            RxPort::Other(_) => None,
-        }
-    }
-
-    fn enable_rx_interrupt(&mut self, on: bool) {
-        if let RxPort::Device(queue) = &mut self.rx {
-            queue.enable_rx_interrupt(on);
-        }
-    }
-
-    /// Updates the number of packets that wait in the queue.
-    fn update_queue(&mut self) {
-        if let Some(queue) = self.rx.queue() {
-            self.stats.queued.set(queue.used);
-            self.stats.queue_size.set(queue.capacity);
-        }
-    }
-
-    /// Updates the counts that the port keeps itself.
-    fn update_counts(&mut self) {
-        self.stats.bytes.add(self.rx.bytes() - self.stats.bytes.get());
-        let stats = &self.stats;
-        self.rx.for_each_drop(&mut |reason, n| {
-            // counted as received and as dropped
-            let new = n - stats.count(reason).get();
-            stats.count(reason).add(new);
-            stats.packets.add(new);
-        });
     }
 }
 

@@ -100,18 +100,16 @@ impl SandboxedEngine {
         self.snapshot()
     }
 
-    /// Replaces the chain file as [`Engine::reload`] does; there must be no sandboxes.
+    /// Replaces the chain file as [`Engine::reload`] does. Sandboxes stay as they are.
     ///
     /// # Errors
-    /// Those of [`Engine::reload`].
-    pub fn reload(&mut self, file: &ChainFile) -> Result<Reloaded, Error> {
-        match &self.sandboxes {
-            None => self.engine.reload(file),
-            Some(_) => {
-                let problem = "a chain file with sandboxes cannot be reloaded".to_owned();
-                Err(environment_error(problem, "stop it and start it again".to_owned()))
-            }
-        }
+    /// Those of [`Engine::reload`]; a difference within sandboxes is one that only a restart can make.
+    pub fn reload(&mut self, file: &ChainFile, registry: &Registry) -> Result<Reloaded, Error> {
+        let Some(sandboxes) = &mut self.sandboxes else { return self.engine.reload(file) };
+        let side = sandboxes.side_of(file, registry)?;
+        let reloaded = self.engine.reload(&side)?;
+        sandboxes.set_file(file, side);
+        Ok(reloaded)
     }
 
     /// Stops the engine and returns its statistics.

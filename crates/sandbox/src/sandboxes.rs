@@ -10,9 +10,9 @@ use crate::launch::LaunchSpec;
 use crate::placement::{choose_cpus, shares_cpus, sleep_when_idle};
 use crate::supervisor::{self, ProcessState, SupervisedProcess, Supervisor};
 use crate::vm;
-use config::{ChainFile, Isolation, Sandbox};
+use config::{ChainFile, Changes, Isolation, Sandbox};
 use counts::{Counts, Run};
-use diagnostics::Diagnostics;
+use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
 use runtime::{CleanupProcess, Error, PortSummary, SandboxSummary, Summary, VirtualFunctions, allowed_cpus};
 use std::collections::BTreeMap;
@@ -36,14 +36,13 @@ pub(crate) struct Sandboxes {
     /// Name and version of the runtime of each sandbox.
     runtimes: Vec<String>,
     cpus: Vec<Vec<usize>>,
+    /// CPUs of chains of the host side that name none.
+    host_cpus: Vec<usize>,
+    /// What runs now.
+    file: ChainFile,
     sleep_when_idle: Vec<bool>,
     /// True if the host side shares a CPU with a sandbox.
     shares_cpus: bool,
-    /// Names of the NFs and ports of the whole file, in order.
-    nfs: Vec<String>,
-    ports: Vec<String>,
-    /// Number of hops of all chains.
-    hops: usize,
     /// True if packets are received from passthrough ports.
     receives: bool,
     host_side: ChainFile,
@@ -181,11 +180,10 @@ impl Sandboxes {
             sandboxes: file.sandboxes.clone(),
             runtimes: file.sandboxes.iter().map(|sandbox| tools.runtime(sandbox.isolation)).collect(),
             cpus,
+            host_cpus,
+            file: file.clone(),
             sleep_when_idle,
             shares_cpus,
-            nfs: file.nfs.iter().map(|nf| nf.name.clone()).collect(),
-            ports: file.ports.iter().map(|port| port.name.clone()).collect(),
-            hops: file.hop_count(),
             receives: file.ports.iter().any(|port| port.sandbox.is_some() && port.received_from),
             host_side,
             folder,
@@ -202,6 +200,26 @@ impl Sandboxes {
     /// Returns the plan of the host side.
     pub(crate) fn host_side(&self) -> &ChainFile {
         &self.host_side
+    }
+
+    /// Returns the plan of the host side of a file with the same sandboxes.
+    ///
+    /// # Errors
+    /// The file has other sandboxes, or an error.
+    pub(crate) fn side_of(&self, file: &ChainFile, registry: &Registry) -> Result<ChainFile, Error> {
+        let changes = Changes::between(&self.file, file);
+        if let Some(problem) = changes.restart.first() {
+            let remedy = "restore it, or start the file again: bondstone stop, then run";
+            let d = Diagnostic { file: Some(file.file.clone()), ..Diagnostic::new(problem).remedy(remedy) };
+            return Err(Error::Input(Diagnostics(vec![d])));
+        }
+        file.host_side(&self.folder, &self.host_cpus, self.functions.addresses(), registry)
+            .map_err(|errors| Error::Input(Diagnostics(errors)))
+    }
+
+    /// Sets the file that runs now, and the plan of its host side.
+    pub(crate) fn set_file(&mut self, file: &ChainFile, host_side: ChainFile) {
+        (self.file, self.host_side) = (file.clone(), host_side);
     }
 
     /// Returns the behaviour of idle workers on the host side, which is `idle` unless they share a CPU with a sandbox.
@@ -342,7 +360,7 @@ impl Sandboxes {
                 seconds: done.seconds,
                 cpus: summary.cpus.len(),
                 starts: state.starts,
-                hops: self.hops,
+                hops: self.file.hop_count(),
                 ended,
                 complete: state.finished && state.failures == 0,
             };
@@ -404,8 +422,8 @@ impl Sandboxes {
             }
             done.sandboxes.push(summary);
         }
-        done.ports.sort_by_key(|port| self.ports.iter().position(|name| *name == port.name));
-        done.nfs.sort_by_key(|nf| self.nfs.iter().position(|name| *name == nf.name));
+        done.ports.sort_by_key(|port| self.file.ports.iter().position(|own| own.name == port.name));
+        done.nfs.sort_by_key(|nf| self.file.nfs.iter().position(|own| own.name == nf.name));
         let this_side = done.balanced;
         done.compute_totals();
         done.balanced &= !ended || this_side;

@@ -65,9 +65,10 @@ impl<'a> Reloader<'a> {
         let path = file.unwrap_or_else(|| self.file.clone());
         let version = FileVersion::of(&path);
         let read = ChainFile::read(&path, self.registry).map_err(|errors| runtime::Error::Input(Diagnostics(errors)));
+        let registry = self.registry;
         let reloaded = read.and_then(|new| {
             new.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-            while_alive(manager, || chains.reload(&new))
+            while_alive(manager, || chains.reload(&new, registry))
         });
         match reloaded {
             Ok(reloaded) => {

@@ -2,7 +2,6 @@
 
 use super::{Blueprint, Graph, Published, QuarantinedNode, published, quarantined};
 use crate::context::Context;
-use crate::hop::PathId;
 use crate::node::Node;
 use crate::panics;
 use crate::stats::NodeStats;
@@ -11,21 +10,30 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A node of a graph that replaces another. Nodes of the running graph are indices into its [`Blueprint::nodes`].
+/// A node of one of the running graphs, of one worker each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Index of the graph.
+    pub graph: usize,
+    /// Index into its [`Blueprint::nodes`].
+    pub node: u16,
+}
+
+/// A node of a graph that replaces another.
 pub enum NewNode {
-    /// The node of the running graph, with all its state.
-    Kept(u16),
-    /// A node that replaces one of the running graph, and [takes over](Node::take_over) its state if the flag is set.
-    Successor(u16, Box<dyn Node>, bool),
+    /// The node of a running graph, with all its state.
+    Kept(Origin),
+    /// A node that replaces one of a running graph, and [takes over](Node::take_over) its state if the flag is set.
+    Successor(Origin, Box<dyn Node>, bool),
     /// A node without predecessor.
     Added(Box<dyn Node>),
 }
 
 /// A graph that is to replace a running one between two batches. It is built beside that on another thread, so that the
-/// worker only moves nodes.
+/// worker only moves nodes: from the graph that it replaces, or from those of other workers.
 ///
 /// ```
-/// use graph::{Blueprint, Graph, Hop, HopPlan, NewNode, NodePlan, Operator, Replacement, Target, frame};
+/// use graph::{Blueprint, Graph, Hop, HopPlan, NewNode, NodePlan, Operator, Origin, Replacement, Target, frame};
 /// use packet::HeapPool;
 /// use std::sync::Arc;
 ///
@@ -41,29 +49,29 @@ pub enum NewNode {
 ///         .collect(),
 /// };
 /// let pool = Arc::new(HeapPool::new(64));
-/// let mut graph = Graph::new(&chain(&["a"]), vec![Box::new(frame().compose())], pool.clone());
+/// let graph = Graph::new(&chain(&["a"]), vec![Box::new(frame().compose())], pool.clone());
 /// let stats = graph.stats().next().unwrap().1.clone();
 ///
-/// let nodes = vec![NewNode::Added(Box::new(frame().compose())), NewNode::Kept(0)];
+/// let nodes = vec![NewNode::Added(Box::new(frame().compose())), NewNode::Kept(Origin { graph: 0, node: 0 })];
 /// let (old, new) = (chain(&["a"]), chain(&["b", "a"]));
-/// let replacement = Replacement::new((&old, &[stats.clone()]), &new, nodes, pool);
-/// graph.replace(replacement);
+/// let replacement = Replacement::new(&[(&old, &[stats.clone()])], &new, nodes, pool);
+/// let (graph, _) = replacement.install(&mut [graph], 0);
 /// assert!(graph.stats().map(|(name, _)| name).eq(["b", "a"]));
 /// assert!(Arc::ptr_eq(&stats, graph.stats().nth(1).unwrap().1));
 /// ```
 pub struct Replacement {
     graph: Graph,
     nodes: Vec<Source>,
-    /// The hop of the running graph that each hop continues.
-    hops: Vec<Option<u16>>,
+    /// The running graph and its hop that each hop continues.
+    hops: Vec<Option<(usize, u16)>>,
 }
 
 /// The origin of a node.
 enum Source {
-    Kept(u16),
+    Kept(Origin),
     /// With what the node publishes, if it continues the statistics of its predecessor.
     Successor {
-        node: u16,
+        of: Origin,
         takes_over: bool,
         publishes: Option<Published>,
     },
@@ -78,19 +86,19 @@ impl Node for Elsewhere {
 }
 
 impl Replacement {
-    /// Creates a graph of `nodes`, one for each of [`Blueprint::nodes`] in order, that is to replace the graph of the
-    /// blueprint `old.0`, whose nodes have the statistics `old.1`. A node whose predecessor has the same drop reasons
-    /// continues its statistics. No nodes are fused.
+    /// Creates a graph of `nodes`, one for each of [`Blueprint::nodes`] in order, that is to replace one of the `running`
+    /// graphs, which are given by their blueprints and the statistics of their nodes. A node whose predecessor has the
+    /// same drop reasons continues its statistics. No nodes are fused.
     ///
     /// # Panics
     /// As [`Graph::new`].
     pub fn new(
-        old: (&Blueprint, &[Arc<NodeStats>]),
+        running: &[(&Blueprint, &[Arc<NodeStats>])],
         blueprint: &Blueprint,
         nodes: Vec<NewNode>,
         pool: Arc<dyn Pool + Send + Sync>,
     ) -> Self {
-        let predecessors: Vec<Option<u16>> = nodes.iter().map(NewNode::predecessor).collect();
+        let predecessors: Vec<Option<Origin>> = nodes.iter().map(NewNode::predecessor).collect();
         // the nth path of a node by an input continues that of its predecessor
         let numbered = |blueprint: &Blueprint| {
             let mut next: BTreeMap<(u16, u8), u16> = BTreeMap::new();
@@ -100,10 +108,11 @@ impl Replacement {
             };
             blueprint.hops.iter().map(|hop| number(hop.node, hop.input)).collect::<Vec<_>>()
         };
-        let before = numbered(old.0);
+        let before: Vec<_> = running.iter().map(|(blueprint, _)| numbered(blueprint)).collect();
         let hops = numbered(blueprint).into_iter().map(|(node, input, nth)| {
-            let path = (predecessors[usize::from(node)]?, input, nth);
-            before.iter().position(|other| *other == path).map(|hop| hop as u16)
+            let Origin { graph, node } = predecessors[usize::from(node)]?;
+            let hop = before[graph].iter().position(|other| *other == (node, input, nth))?;
+            Some((graph, hop as u16))
         });
         let hops = hops.collect();
         let mut sources = vec![];
@@ -112,19 +121,20 @@ impl Replacement {
             let (source, node): (_, Box<dyn Node>) = match node {
                 NewNode::Kept(old) => (Source::Kept(old), Box::new(Elsewhere)),
                 NewNode::Successor(old, built, takes_over) => {
-                    (Source::Successor { node: old, takes_over, publishes: None }, built)
+                    (Source::Successor { of: old, takes_over, publishes: None }, built)
                 }
                 NewNode::Added(node) => (Source::Added, node),
             };
             sources.push(source);
             built.push(node);
         }
+        let stats = |of: &Origin| &running[of.graph].1[usize::from(of.node)];
         let mut graph = Graph::new(blueprint, built, pool);
         for (slot, source) in graph.nodes.iter_mut().zip(&mut sources) {
             match source {
-                Source::Kept(node) => slot.stats = old.1[usize::from(*node)].clone(),
-                Source::Successor { node, publishes, .. } => {
-                    let before = &old.1[usize::from(*node)];
+                Source::Kept(of) => slot.stats = stats(of).clone(),
+                Source::Successor { of, publishes, .. } => {
+                    let before = stats(of);
                     if before.reasons == slot.stats.reasons {
                         slot.stats = before.clone();
                         *publishes = Some(published(&**slot.node.get_mut()));
@@ -140,37 +150,26 @@ impl Replacement {
     pub fn stats(&self) -> impl Iterator<Item = &Arc<NodeStats>> {
         self.graph.nodes.iter().map(|slot| &slot.stats)
     }
-}
 
-impl NewNode {
-    fn predecessor(&self) -> Option<u16> {
-        match self {
-            NewNode::Kept(old) | NewNode::Successor(old, ..) => Some(*old),
-            NewNode::Added(_) => None,
-        }
-    }
-}
-
-impl Graph {
-    /// Replaces this graph between two batches. Returns the replaced one, to be [retired](Graph::retire) on another
-    /// thread, and the name and message of each node that panicked when it took over the state of its predecessor.
-    pub fn replace(&mut self, new: Replacement) -> (Graph, Vec<(String, String)>) {
-        let Replacement { mut graph, mut nodes, hops } = new;
+    /// Moves nodes out of the running graphs, in none of which packets are processed, and returns the graph that replaces
+    /// the one of index `own`. That graph is to be [retired](Graph::retire) on another thread. Returns as well the name
+    /// and message of each node that panicked when it took over the state of its predecessor.
+    pub fn install(self, running: &mut [Graph], own: usize) -> (Graph, Vec<(String, String)>) {
+        let Replacement { mut graph, mut nodes, hops } = self;
         let mut panics = vec![];
-        let mut next_path = self.next_path;
         for (hop, continues) in graph.hops.iter_mut().zip(hops) {
-            hop.path = continues.map_or(PathId(next_path), |before| self.hops[usize::from(before)].path);
-            next_path = next_path.wrapping_add(u32::from(continues.is_none()));
+            if let Some((of, before)) = continues {
+                hop.path = running[of].hops[usize::from(before)].path;
+            }
         }
-        graph.next_path = next_path;
         for (node, (slot, source)) in graph.nodes.iter_mut().zip(&mut nodes).enumerate() {
             let paths = graph.hops.iter().filter(|hop| usize::from(hop.plan.node) == node);
             for (input, path) in slot.first_paths.iter_mut().enumerate() {
                 *path = paths.clone().find(|hop| usize::from(hop.plan.input) == input).map(|hop| hop.path);
             }
             match source {
-                Source::Kept(before) => {
-                    let before = &mut self.nodes[usize::from(*before)];
+                Source::Kept(of) => {
+                    let before = &mut running[of.graph].nodes[usize::from(of.node)];
                     core::mem::swap(&mut slot.node, &mut before.node);
                     (slot.interval, slot.last_timer) = (before.interval, before.last_timer);
                     slot.lost = core::mem::take(&mut before.lost);
@@ -180,8 +179,8 @@ impl Graph {
                         *slot.node.get_mut() = quarantined(&graph.hops);
                     }
                 }
-                Source::Successor { node, takes_over, publishes } => {
-                    let before = &mut self.nodes[usize::from(*node)];
+                Source::Successor { of, takes_over, publishes } => {
+                    let before = &mut running[of.graph].nodes[usize::from(of.node)];
                     let old: &mut dyn Any = &mut **before.node.get_mut();
                     if *takes_over && let Err(message) = panics::catch(|| slot.node.get_mut().take_over(old)) {
                         panics.push((slot.name.clone(), message));
@@ -195,12 +194,30 @@ impl Graph {
                 Source::Added => {}
             }
         }
-        core::mem::swap(&mut graph.state, &mut self.state);
-        graph.visits = self.visits;
+        core::mem::swap(&mut graph.state, &mut running[own].state);
+        graph.visits = running[own].visits;
         for slot in &graph.nodes {
             slot.stats.set_fused(vec![]);
         }
-        (core::mem::replace(self, graph), panics)
+        (graph, panics)
+    }
+}
+
+impl NewNode {
+    /// Returns the node of a running graph that it continues.
+    pub fn predecessor(&self) -> Option<Origin> {
+        match self {
+            NewNode::Kept(of) | NewNode::Successor(of, ..) => Some(*of),
+            NewNode::Added(_) => None,
+        }
+    }
+}
+
+impl Graph {
+    /// Takes the graph and leaves one without nodes.
+    pub fn take(&mut self) -> Graph {
+        let empty = Graph::new(&Blueprint::default(), vec![], self.state.pool.clone());
+        core::mem::replace(self, empty)
     }
 
     /// Drops the nodes of a graph that was replaced, and counts the packets that they held. Calls `within` with the index

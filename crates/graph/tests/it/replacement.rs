@@ -1,6 +1,8 @@
 //! Graphs that replace running ones: state, paths of held packets, accounting.
 
-use graph::{Blueprint, Context, Graph, HoldQueue, Hop, HopPlan, NewNode, Node, NodePlan, Replacement, Sink, Target};
+use graph::{
+    Blueprint, Context, Graph, HoldQueue, Hop, HopPlan, NewNode, Node, NodePlan, Origin, Replacement, Sink, Target,
+};
 use packet::{Batch, HeapPool, Packet, Pool};
 use proptest::prelude::*;
 use std::any::Any;
@@ -93,57 +95,114 @@ fn totals(all: &[Arc<graph::NodeStats>]) -> (u64, u64) {
     all.iter().fold((0, 0), |(held, dropped), s| (held + s.held.get(), dropped + s.dropped()))
 }
 
+/// The graph of a worker, with what is needed to replace it.
+struct Running {
+    graph: Graph,
+    plan: Blueprint,
+    names: Vec<usize>,
+    entries: Vec<Target>,
+    stats: Vec<Arc<graph::NodeStats>>,
+}
+
+impl Running {
+    fn start(paths: &Paths, pool: &Arc<HeapPool>) -> Running {
+        let (plan, names, entries) = blueprint(paths);
+        let nodes = names.iter().map(|_| Hold::new(1) as Box<dyn Node>).collect();
+        let graph = Graph::new(&plan, nodes, pool.clone());
+        let stats = graph.stats().map(|(_, stats)| stats.clone()).collect();
+        Running { graph, plan, names, entries, stats }
+    }
+}
+
+/// Returns the paths that the first of two workers has, and those of the second: those with this bit in `on_second`.
+/// Paths that share a node are on one worker, that of the first of them.
+fn split(paths: &Paths, on_second: u8) -> [Paths; 2] {
+    let mut workers = [vec![], vec![]];
+    for (port, path) in paths {
+        let shares = |other: &Paths| other.iter().any(|(_, nodes)| nodes.iter().any(|node| path.contains(node)));
+        let both = shares(&workers[0]) && shares(&workers[1]);
+        let worker = match () {
+            // it would connect them
+            () if both => continue,
+            () if shares(&workers[0]) => 0,
+            () if shares(&workers[1]) => 1,
+            () => usize::from(on_second >> port & 1),
+        };
+        workers[worker].push((*port, path.clone()));
+    }
+    workers
+}
+
 proptest! {
     #[test]
-    fn packets_leave_by_their_path_whatever_replaces_the_graph(
+    fn packets_leave_by_their_path_whatever_replaces_the_graphs(
         first in paths(),
-        steps in prop::collection::vec((paths(), prop::collection::vec(0..3u8, 5), any::<bool>(), any::<bool>()), 1..12),
+        steps in prop::collection::vec(
+            (paths(), prop::collection::vec(0..3u8, 5), any::<bool>(), any::<bool>(), 0..8u8),
+            1..12,
+        ),
     ) {
         let pool = Arc::new(HeapPool::new(4000));
-        let (mut plan, mut names, mut entries) = blueprint(&first);
-        let build = |n: usize| names[..n].iter().map(|_| Hold::new(1) as Box<dyn Node>).collect();
-        let mut graph = Graph::new(&plan, build(names.len()), pool.clone());
-        let mut current: Vec<_> = graph.stats().map(|(_, stats)| stats.clone()).collect();
-        let mut all = current.clone();
+        let mut workers = split(&first, 0).map(|paths| Running::start(&paths, &pool));
+        let mut all: Vec<_> = workers.iter().flat_map(|worker| worker.stats.clone()).collect();
         let (mut out, mut received, mut now) = (Out::default(), 0, Duration::ZERO);
-        for (version, (paths, choices, hands_over, timer)) in (2..).zip(&steps) {
-            for (path, entry) in entries.iter().enumerate() {
-                let mut batch = Batch::new();
-                for _ in 0..3 {
-                    batch.push(pool.alloc_from(&[path as u8; 60]).unwrap()).unwrap();
+        for (version, (paths, choices, hands_over, timer, on_second)) in (2..).zip(&steps) {
+            for Running { graph, plan, entries, .. } in &mut workers {
+                for entry in entries {
+                    let port = match entry {
+                        Target::Hop(Hop(hop)) => u16::from(plan.hops[usize::from(*hop)].input),
+                        Target::Port(port) => *port,
+                        Target::Unconnected => unreachable!(),
+                    };
+                    let mut batch = Batch::new();
+                    for _ in 0..3 {
+                        batch.push(pool.alloc_from(&[port as u8; 60]).unwrap()).unwrap();
+                    }
+                    received += 3;
+                    graph.run::<false>(*entry, &mut batch, &mut out);
                 }
-                received += 3;
-                graph.run::<false>(*entry, &mut batch, &mut out);
-            }
-            if *timer {
-                now += Duration::from_millis(1);
-                graph.run_timers(now, &mut out);
-            }
-            let (new_plan, new_names, new_entries) = blueprint(paths);
-            let nodes = new_names.iter().map(|name| {
-                let old = names.iter().position(|other| other == name).map(|old| old as u16);
-                match (old, choices[*name]) {
-                    (Some(old), 0) => NewNode::Kept(old),
-                    (Some(old), 1) => NewNode::Successor(old, Hold::new(version), *hands_over),
-                    _ => NewNode::Added(Hold::new(version)),
+                if *timer {
+                    graph.run_timers(now + Duration::from_millis(1), &mut out);
                 }
+            }
+            now += Duration::from_millis(u64::from(*timer));
+            let running: Vec<_> = workers.iter().map(|worker| (&worker.plan, &worker.stats[..])).collect();
+            let replacements = split(paths, *on_second).map(|paths| {
+                let (plan, names, entries) = blueprint(&paths);
+                let nodes = names.iter().map(|name| {
+                    let of = workers.iter().enumerate().find_map(|(graph, worker)| {
+                        let node = worker.names.iter().position(|other| other == name)? as u16;
+                        Some(Origin { graph, node })
+                    });
+                    match (of, choices[*name]) {
+                        (Some(of), 0) => NewNode::Kept(of),
+                        (Some(of), 1) => NewNode::Successor(of, Hold::new(version), *hands_over),
+                        _ => NewNode::Added(Hold::new(version)),
+                    }
+                });
+                let new = Replacement::new(&running, &plan, nodes.collect(), pool.clone());
+                let stats: Vec<_> = new.stats().cloned().collect();
+                (new, plan, names, entries, stats)
             });
-            let new = Replacement::new((&plan, &current), &new_plan, nodes.collect(), pool.clone());
-            let stats: Vec<_> = new.stats().cloned().collect();
-            let (old, panics) = graph.replace(new);
-            prop_assert!(panics.is_empty());
-            let retired = std::thread::scope(|scope| scope.spawn(|| old.retire(|_, drop| drop())).join().unwrap());
-            prop_assert!(retired.is_empty());
-            all.extend(stats.iter().filter(|new| !all.iter().any(|old| Arc::ptr_eq(old, new))).cloned().collect::<Vec<_>>());
-            (plan, names, entries, current) = (new_plan, new_names, new_entries, stats);
+            let mut old: Vec<Graph> = workers.into_iter().map(|worker| worker.graph).collect();
+            let mut own = 0;
+            workers = replacements.map(|(new, plan, names, entries, stats)| {
+                let (graph, panics) = new.install(&mut old, own);
+                assert!(panics.is_empty());
+                own += 1;
+                let is_new = |new: &&Arc<_>| !all.iter().any(|old| Arc::ptr_eq(old, new));
+                all.extend(stats.iter().filter(is_new).cloned().collect::<Vec<_>>());
+                Running { graph, plan, names, entries, stats }
+            });
+            let retire = |old: Graph| std::thread::scope(|s| s.spawn(|| old.retire(|_, drop| drop())).join().unwrap());
+            prop_assert!(old.into_iter().all(|old| retire(old).is_empty()));
         }
         // six nodes in sequence
         for _ in 0..8 {
             now += Duration::from_millis(1);
-            graph.run_timers(now, &mut out);
+            workers.iter_mut().for_each(|worker| worker.graph.run_timers(now, &mut out));
         }
-        let panics = graph.finish();
-        prop_assert!(panics.is_empty());
+        prop_assert!(workers.iter_mut().all(|worker| worker.graph.finish().is_empty()));
         for (port, packets) in &out.0 {
             prop_assert!(packets.iter().all(|packet| u16::from(packet.data()[0]) == *port));
         }
@@ -155,6 +214,16 @@ proptest! {
         prop_assert_eq!(pool.in_use(), 0);
     }
 }
+
+/// Replaces the graph of the only worker; returns the panics of nodes that took over state.
+fn replace(graph: &mut Graph, new: Replacement) -> Vec<(String, String)> {
+    let (new, panics) = new.install(std::slice::from_mut(graph), 0);
+    let old = std::mem::replace(graph, new);
+    assert!(old.retire(|_, drop| drop()).is_empty());
+    panics
+}
+
+const ONLY: Origin = Origin { graph: 0, node: 0 };
 
 /// A graph of one node from port 0 on, its statistics and blueprint.
 fn one(node: Box<Hold>, pool: &Arc<HeapPool>) -> (Graph, Vec<Arc<graph::NodeStats>>, Blueprint) {
@@ -168,10 +237,9 @@ fn one(node: Box<Hold>, pool: &Arc<HeapPool>) -> (Graph, Vec<Arc<graph::NodeStat
 fn a_panic_while_state_is_taken_over_is_reported() {
     let pool = Arc::new(HeapPool::new(8));
     let (mut graph, stats, plan) = one(Hold::new(0), &pool);
-    let successor = vec![NewNode::Successor(0, Hold::new(1), true)];
-    let (old, panics) = graph.replace(Replacement::new((&plan, &stats), &plan, successor, pool.clone()));
+    let successor = vec![NewNode::Successor(ONLY, Hold::new(1), true)];
+    let panics = replace(&mut graph, Replacement::new(&[(&plan, &stats)], &plan, successor, pool.clone()));
     assert!(panics.len() == 1 && panics[0].0 == "0" && panics[0].1.contains("on purpose"), "{panics:?}");
-    assert!(old.retire(|_, drop| drop()).is_empty());
 }
 
 #[test]
@@ -187,8 +255,8 @@ fn a_quarantined_node_stays_so_until_it_is_rebuilt() {
         panic.err().map(|cause| graph.quarantine(&mut batch, cause).map_err(drop).unwrap().packets)
     };
     assert_eq!(run(&mut graph, 0xff), Some(1));
-    let kept = Replacement::new((&plan, &stats), &plan, vec![NewNode::Kept(0)], pool.clone());
-    drop(graph.replace(kept).0.retire(|_, drop| drop()));
+    let kept = Replacement::new(&[(&plan, &stats)], &plan, vec![NewNode::Kept(ONLY)], pool.clone());
+    assert!(replace(&mut graph, kept).is_empty());
     assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 0));
     graph.rebuild(0, graph::PreparedNode::new(Hold::new(1)));
     assert_eq!((run(&mut graph, 0), stats[0].dropped(), stats[0].held.get()), (None, 2, 1));

@@ -22,10 +22,7 @@ pub(super) fn connect(file: &ChainFile, workers: &mut [PlannedWorker]) -> Result
         let ports = (0..file.ports.len()).filter(|&p| reachable_chains(file, p).contains(&link.chain));
         let backpressure = ports.into_iter().all(|p| matches!(file.ports[p].device, Device::Pcap(_)));
         let (number, chain) = (file.ports.len() + n, &file.chains[link.chain]);
-        let key = match chain.shuffle {
-            Shuffle::Flow => SteeringKey::of(file, chain.spreading, receivers.len()),
-            Shuffle::Metadata => SteeringKey::Metadata,
-        };
+        let key = key(file, n, receivers.len());
         for sender in senders(number, workers) {
             let own = receivers.iter().position(|(receiver, _)| *receiver == sender);
             if own.is_some() && chain.class != ServiceClass::DEFAULT {
@@ -51,6 +48,15 @@ pub(super) fn connect(file: &ChainFile, workers: &mut [PlannedWorker]) -> Result
         }
     }
     Ok(())
+}
+
+/// Returns the key by which packets of a link are spread over cores.
+pub(super) fn key(file: &ChainFile, link: usize, cores: usize) -> SteeringKey {
+    let chain = &file.chains[file.links[link].chain];
+    match chain.shuffle {
+        Shuffle::Flow => SteeringKey::of(file, chain.spreading, cores),
+        Shuffle::Metadata => SteeringKey::Metadata,
+    }
 }
 
 /// Returns the chains that packets of this port can reach, also by links between chains.

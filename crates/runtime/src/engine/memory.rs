@@ -4,7 +4,7 @@ use super::planned_worker::PlannedWorker;
 use crate::error::{Error, memory_error};
 use crate::pci::sriov::VirtualFunctions;
 use crate::ports::Wires;
-use config::{ChainFile, Device, Side};
+use config::{ChainFile, Device, Port, Side};
 use dpdk::{Eal, Memory, Mempool};
 use std::sync::Arc;
 
@@ -18,33 +18,48 @@ pub(super) fn start_dpdk(
     wires: Option<Wires>,
     functions: &VirtualFunctions,
 ) -> Result<(Eal, Arc<Mempool>), Error> {
-    /// Packets of the smallest pool.
-    const MIN_PACKETS: u32 = 1 << 13;
-    let shared_rings = |side| {
-        let is_ring = |p: &&config::Port| p.crossing_side == Some(side) && matches!(p.device, Device::Rings { .. });
-        file.ports.iter().filter(is_ring).count() as u32
-    };
+    let is_client = file.ports.iter().any(|port| is_shared_ring(port, Side::Sandboxed));
     let pci = file.ports.iter().filter_map(|p| p.device.pci_address()).map(str::to_owned);
     let pci: Vec<String> = pci.chain(functions.addresses().values().cloned()).collect();
-    let queues = workers.len() as u32 + 1;
-    let devices = file.ports.iter().filter(|p| matches!(p.device, Device::Dpdk { .. }));
-    let in_ports = match wires {
-        Some(Wires { depth, per_port }) => 2 * depth * per_port as u32 * file.ports.len() as u32,
-        None => devices.map(|p| 2 * queues * u32::from(p.descriptors)).sum(),
-    };
-    // an additional queue of a device has one queue in each direction
-    let extra = file.ports.iter().filter(|p| matches!(p.device, Device::Queue { .. }));
-    let in_ports = in_ports + extra.map(|p| 2 * u32::from(p.descriptors)).sum::<u32>();
-    let in_sandboxes = shared_rings(Side::Host) * dpdk::RingServer::MAX_OUTSTANDING as u32;
-    let needed = (in_ports + in_sandboxes + queues * 2048).next_power_of_two();
-    let size = needed.clamp(MIN_PACKETS, MAX_POOL_PACKETS as u32) - 1;
+    let in_wires = wires.map(|Wires { depth, per_port }| 2 * depth * per_port as u32 * file.ports.len() as u32);
+    let size = pool_size(&file.ports.iter().collect::<Vec<_>>(), workers.len(), in_wires);
     let _lock = Memory::lock();
     let memory = Memory::best_for(size, file.max_frame);
-    let is_client = shared_rings(Side::Sandboxed) > 0;
     let eal = if is_client { Eal::start_ring_client(memory) } else { Eal::start(memory, &pci) };
     let eal = eal.map_err(|e| memory_error(memory, &e))?;
     let pool = Mempool::for_frames(eal, size, file.max_frame).map_err(|e| memory_error(eal.memory(), &e))?;
     Ok((eal, pool))
+}
+
+/// Creates a pool for the packets of ports that are added to a run.
+///
+/// # Errors
+/// There is not enough memory.
+pub(super) fn further_pool(eal: Eal, ports: &[&Port], workers: usize, max_frame: usize) -> Result<Arc<Mempool>, Error> {
+    let _lock = Memory::lock();
+    let size = pool_size(ports, workers, None);
+    Mempool::for_frames(eal, size, max_frame).map_err(|e| memory_error(eal.memory(), &e))
+}
+
+/// Returns the packets for every descriptor of the ports and for every worker; in memory, ports have `in_wires` packets.
+pub(super) fn pool_size(ports: &[&Port], workers: usize, in_wires: Option<u32>) -> u32 {
+    /// Packets of the smallest pool.
+    const MIN_PACKETS: u32 = 1 << 13;
+    let queues = workers as u32 + 1;
+    let in_port = |port: &&Port| match port.device {
+        Device::Dpdk { .. } if in_wires.is_none() => 2 * queues * u32::from(port.descriptors),
+        // an additional queue of a device has one queue in each direction
+        Device::Queue { .. } => 2 * u32::from(port.descriptors),
+        _ if is_shared_ring(port, Side::Host) => dpdk::RingServer::MAX_OUTSTANDING as u32,
+        _ => 0,
+    };
+    let in_ports = ports.iter().map(in_port).sum::<u32>() + in_wires.unwrap_or_default();
+    let needed = (in_ports + queues * 2048).next_power_of_two();
+    needed.clamp(MIN_PACKETS, MAX_POOL_PACKETS as u32) - 1
+}
+
+fn is_shared_ring(port: &Port, side: Side) -> bool {
+    port.crossing_side == Some(side) && matches!(port.device, Device::Rings { .. })
 }
 
 /// Returns a note for the user if packets are not in huge pages.

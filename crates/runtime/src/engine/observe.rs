@@ -1,6 +1,6 @@
 //! Starting captures and traces of a running engine.
 
-use super::{End, Engine};
+use super::{End, Engine, Source};
 use crate::observe::{self, Capture, CaptureSpec, EndName, HopNames, Tap, Trace, WorkerNames};
 use crate::worker::command::Command;
 use bpf::Program;
@@ -14,7 +14,7 @@ impl Engine {
     /// # Errors
     /// A place that the chain file does not have.
     pub fn capture(&self, spec: &CaptureSpec) -> Result<Capture, Diagnostic> {
-        let (capture, taps) = observe::start_capture(spec, &self.file, self.workers.len())?;
+        let (capture, taps) = observe::start_capture(spec, &self.file, self.live_workers().count())?;
         self.observe(taps.into_iter().map(Tap::Capture));
         Ok(capture)
     }
@@ -22,14 +22,14 @@ impl Engine {
     /// Starts a trace of the first `limit` packets that ports receive and the filter accepts.
     #[must_use]
     pub fn trace(&self, filter: Option<Program>, limit: u32) -> Trace {
-        let (trace, taps) = observe::start_trace(filter, limit, self.workers.len());
+        let (trace, taps) = observe::start_trace(filter, limit, self.live_workers().count());
         self.observe(taps.into_iter().map(Tap::Trace));
         trace
     }
 
     /// Passes one tap to each worker.
     fn observe(&self, taps: impl Iterator<Item = Tap>) {
-        for (worker, tap) in self.workers.iter().zip(taps) {
+        for (worker, tap) in self.live_workers().zip(taps) {
             // ignore errors: the worker has ended
             let _ = worker
                 .commands
@@ -38,7 +38,7 @@ impl Engine {
     }
 
     /// Returns the names of the places in the graph of a worker.
-    pub(super) fn worker_names(&self, cpu: usize, plan: &WorkerPlan, inputs: &[End]) -> WorkerNames {
+    pub(super) fn worker_names(&self, cpu: usize, plan: &WorkerPlan, inputs: &[Source]) -> WorkerNames {
         let end = |end: &End| match end {
             End::Port(port) => EndName { name: self.names.ports[*port].0.clone(), is_link: false },
             End::Link(link) => EndName { name: self.names.links[*link].clone(), is_link: true },
@@ -51,7 +51,7 @@ impl Engine {
         });
         WorkerNames {
             cpu,
-            inputs: inputs.iter().map(end).collect(),
+            inputs: inputs.iter().map(|source| end(&source.end)).collect(),
             outputs: numbers.map(|number| end(&self.end(number))).collect(),
             hops: hops.collect(),
         }

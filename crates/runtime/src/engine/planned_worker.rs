@@ -15,6 +15,14 @@ pub(super) struct PlannedWorker {
     pub(super) outputs: Vec<Option<Output>>,
 }
 
+impl PlannedWorker {
+    /// Returns a worker that runs no chain of a file.
+    pub(super) fn without_chains(cpu: usize, file: &ChainFile) -> PlannedWorker {
+        let outputs = (0..file.ports.len() + file.links.len()).map(|_| None).collect();
+        PlannedWorker { cpu, chains: vec![], plan: WorkerPlan::default(), inputs: vec![], outputs }
+    }
+}
+
 /// Assigns the chains of a file to CPUs, one worker per CPU.
 pub(super) fn plan_workers(file: &ChainFile, allowed: &[usize], strategy: Strategy) -> Vec<PlannedWorker> {
     let mut by_cpu: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

@@ -10,7 +10,7 @@ use crate::ports::{
 };
 use crate::{DrainPolicy, Input, Output, RxPort, Transmit, TxPort};
 use config::{ChainFile, Device, Side, Spreading, Start};
-use dpdk::{Driver, Eal, Mempool, Port, PortConfig, PortHandle, PortInfo, RxQueue, TxQueue};
+use dpdk::{Driver, Eal, Mempool, Port, PortConfig, PortHandle, PortInfo, TxQueue};
 use graph::{Spread, Target};
 use pcap::LinkType;
 use std::path::Path;
@@ -27,7 +27,6 @@ pub(super) struct PortSetup<'a> {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) errors: RunErrors,
     pub(super) monitors: Vec<(usize, PortMonitor)>,
-    pub(super) rings: Vec<(usize, RxQueue)>,
     pub(super) captures: Vec<(usize, CaptureWriter)>,
     pub(super) driver_buffers: usize,
     pub(super) notes: Vec<String>,
@@ -86,9 +85,9 @@ impl PortSetup<'_> {
         Ok(far_ends)
     }
 
-    /// Opens every port.
-    pub(super) fn open_all(&mut self, workers: &mut [PlannedWorker]) -> Result<(), Error> {
-        let mut order: Vec<usize> = (0..self.file.ports.len()).collect();
+    /// Opens ports.
+    pub(super) fn open(&mut self, ports: &[usize], workers: &mut [PlannedWorker]) -> Result<(), Error> {
+        let mut order = ports.to_vec();
         // a server has to be started before its client connects; captures wait for the links of the others
         order.sort_by_key(|&p| match &self.file.ports[p].device {
             Device::Pcap(_) => 2,
@@ -116,7 +115,7 @@ impl PortSetup<'_> {
 
     /// Returns the workers that poll the port, with the entry of its packets into their graphs, and those that send to
     /// it.
-    fn port_users(&self, port: usize, workers: &[PlannedWorker]) -> (Vec<(usize, Target)>, Vec<usize>) {
+    pub(super) fn port_users(&self, port: usize, workers: &[PlannedWorker]) -> (Vec<(usize, Target)>, Vec<usize>) {
         let entry = |w: &PlannedWorker| {
             let at = w.chains.iter().position(|&c| self.file.chains[c].from == Start::Port(port))?;
             Some(w.plan.entries[at])
@@ -216,7 +215,7 @@ impl PortSetup<'_> {
         if let Some((problem, remedy)) = ports::too_short(&info, self.file.max_frame) {
             return Err(self.environment_error(port, &problem, remedy));
         }
-        let extra = self.extra_queues(port);
+        let extra = extra_queues(self.file, port);
         if !extra.is_empty() {
             return self.open_queues(port, extra, (opened, info), workers);
         }
@@ -266,24 +265,9 @@ impl PortSetup<'_> {
         {
             self.add_inputs(port, RxPort::Device(queue), &polled, workers, backpressure, drain);
         }
-        if ring {
-            self.rings.extend(rx.map(|queue| (port, queue)));
-        }
         add_outputs(port, queues.tx, &senders, workers, shared);
         self.set_yield_when_full(port, &senders, workers);
         Ok(())
-    }
-
-    /// Returns the ports that are additional queues of a port's device, in order.
-    fn extra_queues(&self, port: usize) -> Vec<usize> {
-        let name = &self.file.ports[port].name;
-        let nth = |port: &usize| match &self.file.ports[*port].device {
-            Device::Queue { port: first, queue } if first == name => Some(*queue),
-            _ => None,
-        };
-        let mut extra: Vec<usize> = (0..self.file.ports.len()).filter(|port| nth(port).is_some()).collect();
-        extra.sort_by_key(nth);
-        extra
     }
 
     /// Opens a device of which each queue is a port of its own: vhost or virtio, whose drivers retain no packets.
@@ -327,7 +311,7 @@ impl PortSetup<'_> {
 
     /// Returns the drain policy of a port, and true if its source can wait. The host side never waits for a sandbox,
     /// which is not trusted; a sandbox may wait for the host side.
-    fn drain_policy(&self, port: usize) -> (DrainPolicy, bool) {
+    pub(super) fn drain_policy(&self, port: usize) -> (DrainPolicy, bool) {
         match self.file.ports[port].crossing_side {
             Some(Side::Host) => (DrainPolicy::UntilReleased { endless: false }, false),
             Some(Side::Sandboxed) => (DrainPolicy::UntilReleased { endless: true }, true),
@@ -382,7 +366,7 @@ impl PortSetup<'_> {
     }
 
     /// Assigns a receive queue to the workers that poll it: directly to a single one, or by software steering.
-    fn add_inputs(
+    pub(super) fn add_inputs(
         &mut self,
         port: usize,
         rx: RxPort,
@@ -397,7 +381,7 @@ impl PortSetup<'_> {
         } else {
             let key = SteeringKey::of(self.file, self.file.spreading(port), users.len());
             self.notes.push(steering_note(&self.file.ports[port].name, users, workers));
-            let (own, others) = ports::steer(rx, key, users.len(), backpressure, self.stop.clone());
+            let (own, others) = ports::steer(rx, key, users.len(), (backpressure, 0), self.stop.clone());
             sources.push((RxPort::Other(Box::new(own)), drain));
             sources.extend(others.into_iter().map(|o| (RxPort::Other(Box::new(o)), DrainPolicy::UntilFinished)));
         }
@@ -405,6 +389,18 @@ impl PortSetup<'_> {
             workers[n].inputs.push((port, Input { rx, entry, stats: Arc::default(), backpressure, drain }));
         }
     }
+}
+
+/// Returns the ports that are additional queues of a port's device, in order.
+pub(super) fn extra_queues(file: &ChainFile, port: usize) -> Vec<usize> {
+    let name = &file.ports[port].name;
+    let nth = |port: &usize| match &file.ports[*port].device {
+        Device::Queue { port: first, queue } if first == name => Some(*queue),
+        _ => None,
+    };
+    let mut extra: Vec<usize> = (0..file.ports.len()).filter(|port| nth(port).is_some()).collect();
+    extra.sort_by_key(nth);
+    extra
 }
 
 /// Returns a note about a port whose packets are spread over CPUs by the first one.

@@ -1,18 +1,33 @@
 //! Replacing the chain file of a running engine.
 
+mod layout;
+
+use super::driver_counts::DriverCounts;
+use super::memory::{further_pool, pool_size};
 use super::nodes::node_builder;
 use super::planned_worker::{PlannedWorker, plan_workers};
-use super::{End, Engine, WorkerHandle, cores_of_chains, links, watched_hops};
+use super::port_setup::PortSetup;
+use super::{Destination, End, Engine, Names, Source, WorkerHandle, cores_of_chains, links, record_taps, watched_hops};
+use crate::cpu::{affinity_of, set_affinity_of};
 use crate::error::Error;
 use crate::faults::watchdog::WatchedWorker;
+use crate::ports::{self, CaptureWriter, ExistingTaps, PortMonitor, SourceKind};
+use crate::summary::WorkerSummary;
 use crate::worker::command::Command;
-use crate::worker::exchange::{Exchange, NewOutput};
+use crate::worker::exchange::{Exchange, Meeting, NewOutput, Parts, retire_input};
 use crate::worker::rebuild::NodeBuilder;
-use config::{ChainFile, Changes, NfChange, Start};
+use crate::worker::schedule::ChainUsage;
+use crate::{IdlePolicy, LinkStats};
+use config::{ChainFile, Changed, Changes, Device, NfChange, NfConfig, Port, WorkerPlan};
 use diagnostics::{Diagnostic, Diagnostics};
-use graph::{BuildContext, FileVersion, NewNode, NodeStats, Replacement, SettingFiles, SharedState, Target};
+use dpdk::Mempool;
+use graph::{
+    Blueprint, BuildContext, FileVersion, Graph, NewNode, NodeStats, Origin, Replacement, SettingFiles, SharedState,
+};
+use layout::{Layout, Reload, WorkerLayout, source_name};
+use rustix::thread::Pid;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -34,6 +49,8 @@ pub struct Reloaded {
 
 /// Interval at which a worker that has not replaced its graph is checked for its end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest time for which workers wait for each other to end a batch, while they go on forwarding.
+const MEETING_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Replaces the chain file: builds new graphs beside the running ones, then has each worker change to its own
@@ -49,25 +66,27 @@ impl Engine {
         if !unavailable.is_empty() {
             return Err(Error::Input(Diagnostics(unavailable)));
         }
-        let mut workers = plan_workers(&self.on_present_cpus(file), &self.allowed, self.options.strategy);
-        links::connect(file, &mut workers)?;
+        let mut planned = plan_workers(&self.on_present_cpus(file), &self.allowed, self.options.strategy);
+        // workers that have no chains afterwards
+        for own in self.live_workers() {
+            if !planned.iter().any(|worker| worker.cpu == own.cpu) {
+                planned.push(PlannedWorker::without_chains(own.cpu, file));
+            }
+        }
+        let position = |cpu| self.workers.iter().position(|own| own.cpu == cpu && !own.has_ended);
+        let own: Vec<Option<usize>> = planned.iter().map(|worker| position(worker.cpu)).collect();
         if changes.restart.is_empty() {
-            changes.restart = self.moves(file, &workers, &changes);
+            changes.restart = self.unsupported_ports(file, &changes);
         }
         if !changes.restart.is_empty() {
-            let problem = |problem: &String| {
-                let d =
-                    Diagnostic::new(problem).remedy("restore it, or start the file again: bondstone stop, then run");
-                Diagnostic { file: Some(file.file.clone()), ..d }
-            };
-            return Err(Error::Input(Diagnostics(changes.restart.iter().map(problem).collect())));
+            return Err(needs_restart(file, &changes.restart));
         }
-        let mut names = self.names.nfs.clone();
-        let nf_of: Vec<usize> = file.nfs.iter().map(|nf| index_in(&mut names, (&nf.name, nf.kind.name))).collect();
-        let prepared = self.prepare(file, &workers, &nf_of, &mut changes)?;
-        self.names.nfs = names;
+        links::connect(file, &mut planned)?;
+        let names = self.names.with(file, self.on_wires);
+        let prepared = self.prepare(file, (&planned, &own), &names, &mut changes)?;
+        let (opened, layout) = self.open_added(file, &names, (&mut planned, &own), &changes)?;
         let built = Instant::now();
-        let pause = self.exchange(file, workers, prepared, &nf_of);
+        let pause = self.exchange(Plan { file, names, planned, own, prepared, layout, opened })?;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (build_ms, exchange_ms) = (ms(built - start), ms(built.elapsed()));
         Ok(Reloaded { changes, build_ms, exchange_ms, pause_us: pause.as_secs_f64() * 1e6 })
@@ -76,7 +95,7 @@ impl Engine {
     /// Returns the files that NFs have read because settings name them, with the versions that they have read.
     #[must_use]
     pub fn setting_files(&self) -> BTreeMap<PathBuf, FileVersion> {
-        let builders = self.workers.iter().flat_map(|worker| &worker.builders);
+        let builders = self.live_workers().flat_map(|worker| &worker.builders);
         builders.flat_map(|builder| builder.context.files.read()).collect()
     }
 
@@ -85,7 +104,7 @@ impl Engine {
         let mut file = file.clone();
         let now = |source: &str| {
             let of = |&chain: &usize| source_name(&self.file, self.file.chains[chain].from) == source;
-            self.workers.iter().filter(|worker| worker.chains.iter().any(of)).map(|worker| worker.cpu).collect()
+            self.live_workers().filter(|worker| worker.chains.iter().any(of)).map(|worker| worker.cpu).collect()
         };
         for chain in 0..file.chains.len() {
             if file.chains[chain].cores.is_empty() {
@@ -95,102 +114,45 @@ impl Engine {
         file
     }
 
-    /// Returns what would move between CPUs, which a reload cannot do.
-    fn moves(&self, file: &ChainFile, planned: &[PlannedWorker], changes: &Changes) -> Vec<String> {
-        let mut problems = vec![];
-        let cpus = |of: &mut dyn Iterator<Item = usize>| of.map(|cpu| cpu.to_string()).collect::<Vec<_>>().join(", ");
-        for chain in &file.chains {
-            let name = source_name(file, chain.from);
-            let of = |chains: &[usize], file: &ChainFile| {
-                chains.iter().any(|&n| source_name(file, file.chains[n].from) == name)
-            };
-            let before = cpus(&mut self.workers.iter().filter(|w| of(&w.chains, &self.file)).map(|w| w.cpu));
-            let after = cpus(&mut planned.iter().filter(|w| of(&w.chains, file)).map(|w| w.cpu));
-            if before != after && !before.is_empty() {
-                problems.push(format!("chain {:?} cannot move from CPU {before} to {after} by a reload", chain.name));
+    /// Returns the added ports that only a start can open.
+    fn unsupported_ports(&self, file: &ChainFile, changes: &Changes) -> Vec<String> {
+        let added = changes.ports.iter().filter(|port| port.after);
+        let port = |changed: &Changed| file.ports.iter().find(|port| port.name == changed.name);
+        let problem = |port: &Port| match &port.device {
+            _ if self.on_wires => Some(format!("port {:?}, which is a wire, cannot be added by a reload", port.name)),
+            Device::Dpdk { function: Some(_), .. } => {
+                Some(format!("port {:?}: a virtual function cannot be created by a reload", port.name))
             }
-        }
-        let unchanged = |w: &PlannedWorker| self.workers.iter().any(|own| own.cpu == w.cpu);
-        if let Some(new) = planned.iter().find(|worker| !unchanged(worker)) {
-            problems.push(format!("CPU {} runs no chain now; a reload cannot start a worker", new.cpu));
-        }
-        if let Some(idle) = self.workers.iter().find(|own| !planned.iter().any(|w| w.cpu == own.cpu)) {
-            problems.push(format!("CPU {} would run no chain; a reload cannot end a worker", idle.cpu));
-        }
-        // packets between CPUs pass through rings, which stay as they are
-        let rings = |file: &ChainFile, chains: &dyn Fn(usize) -> Vec<usize>, senders: &dyn Fn(usize) -> Vec<usize>| {
-            let all = file.links.iter().enumerate().filter_map(|(n, link)| {
-                let (receivers, senders) = (chains(link.chain), senders(file.ports.len() + n));
-                let is_local = senders.is_empty() || receivers == senders && receivers.len() == 1;
-                let spreading = file.chains[link.chain].spreading.requirement;
-                (!is_local).then(|| (link.name.clone(), (receivers, senders, spreading)))
-            });
-            all.collect::<BTreeMap<_, _>>()
+            _ => None,
         };
-        let before = rings(
-            &self.file,
-            &|chain| self.workers.iter().filter(|w| w.chains.contains(&chain)).map(|w| w.cpu).collect(),
-            &|number| {
-                let sends = |w: &&WorkerHandle| w.outputs.get(number).is_some_and(Option::is_some);
-                self.workers.iter().filter(sends).map(|w| w.cpu).collect()
-            },
-        );
-        let after = rings(
-            file,
-            &|chain| planned.iter().filter(|w| w.chains.contains(&chain)).map(|w| w.cpu).collect(),
-            &|number| links::senders(number, planned).into_iter().map(|n| planned[n].cpu).collect(),
-        );
-        for name in before.keys().chain(after.keys()).filter(|name| before.get(*name) != after.get(*name)) {
-            problems.push(format!("packets of {name} cannot take other ways between CPUs by a reload"));
-        }
-        for (port, own) in file.ports.iter().enumerate() {
-            let polled = planned.iter().filter(|w| w.chains.iter().any(|&c| file.chains[c].from == Start::Port(port)));
-            // the function that chooses the core depends on the settings
-            let steers_otherwise =
-                || file.spreading(port).steered_by.is_some_and(|(nf, _)| changes.nfs[nf].change != NfChange::Kept);
-            if polled.count() > 1 && (file.spreading(port) != self.file.spreading(port) || steers_otherwise()) {
-                problems.push(format!("packets of port {:?} cannot be spread otherwise by a reload", own.name));
-            }
-            let senders: Vec<usize> = links::senders(port, planned).into_iter().map(|n| planned[n].cpu).collect();
-            let has = |cpu: &usize| self.workers.iter().any(|w| w.cpu == *cpu && w.outputs[port].is_some());
-            if let Some(cpu) = senders.iter().find(|cpu| !has(cpu)) {
-                problems.push(format!("CPU {cpu} has no queue of port {:?}; a reload cannot add one", own.name));
-            }
-        }
-        problems.dedup();
-        problems
+        added.filter_map(port).filter_map(problem).collect()
     }
 
     /// Builds the nodes of each worker that are not kept.
     fn prepare(
         &self,
         file: &ChainFile,
-        planned: &[PlannedWorker],
-        nf_of: &[usize],
+        (planned, own): (&[PlannedWorker], &[Option<usize>]),
+        names: &Names,
         changes: &mut Changes,
     ) -> Result<Vec<Prepared>, Error> {
         let (shared, files) = (SharedState::default(), SettingFiles::default());
         let (mut all, mut errors) = (vec![], vec![]);
         for (n, worker) in planned.iter().enumerate() {
-            let own = &self.workers[self.position(worker.cpu)];
             let (mut nodes, mut builders) = (vec![], vec![]);
             for &nf in &worker.plan.nfs {
                 let config = &file.nfs[nf];
-                let is_same = |&old: &usize| {
-                    let old = &self.file.nfs[old];
-                    old.name == config.name && old.kind.name == config.kind.name
-                };
-                let old = own.plan.nfs.iter().position(is_same);
-                let before = old.map(|old| &own.builders[old]);
-                let mut builder = node_builder(file, planned, n, (nf, nf_of[nf]), &self.accounts, (&shared, &files));
-                let is_same_copy = before.is_some_and(|before| before.context.copy == builder.context.copy);
+                let mut builder =
+                    node_builder(file, planned, n, (nf, names.nf(file, nf)), &self.accounts, (&shared, &files));
+                let (origin, is_same_copy) = self.predecessor(own, n, config, builder.context.copy);
+                let before = origin.map(|of| self.builder(own, of));
                 let change = &mut changes.nfs[nf];
                 if change.change == NfChange::Kept {
-                    if let (Some(old), Some(before)) = (old, before)
+                    if let (Some(origin), Some(before)) = (origin, before)
                         && is_same_copy
                         && reads_the_same(&before.context, &builder.context)
                     {
-                        nodes.push(NewNode::Kept(old as u16));
+                        nodes.push(NewNode::Kept(origin));
                         builders.push(before.clone());
                         continue;
                     }
@@ -200,8 +162,8 @@ impl Engine {
                 }
                 let takes_over = is_same_copy && change.change == NfChange::Reconfigured;
                 builder.context.before = before.filter(|_| takes_over).map(|before| before.context.shared.clone());
-                match (builder.build(), old) {
-                    (Ok(node), Some(old)) => nodes.push(NewNode::Successor(old as u16, node, takes_over)),
+                match (builder.build(), origin) {
+                    (Ok(node), Some(origin)) => nodes.push(NewNode::Successor(origin, node, takes_over)),
                     (Ok(node), None) => nodes.push(NewNode::Added(node)),
                     (Err(d), _) => errors.push(file.locate(nf, d)),
                 }
@@ -214,113 +176,329 @@ impl Engine {
         if !errors.is_empty() {
             return Err(Error::Input(Diagnostics(errors)));
         }
+        let none = Blueprint::default();
+        let running = own.iter().map(|own| match own {
+            Some(own) => (&self.workers[*own].plan.blueprint, &self.workers[*own].node_stats[..]),
+            None => (&none, &[][..]),
+        });
+        let running: Vec<_> = running.collect();
         let replacement = |(worker, (nodes, builders)): (&PlannedWorker, (Vec<NewNode>, Vec<_>))| {
-            let own = &self.workers[self.position(worker.cpu)];
-            let old = (&own.plan.blueprint, &own.node_stats[..]);
-            Prepared { replacement: Replacement::new(old, &worker.plan.blueprint, nodes, self.pool.clone()), builders }
+            let moves = |n: usize| nodes.iter().filter_map(NewNode::predecessor).any(|of| of.graph != n);
+            let moves = (0..planned.len()).find(|n| std::ptr::eq(&planned[*n], worker)).is_some_and(moves);
+            let replacement = Replacement::new(&running, &worker.plan.blueprint, nodes, self.pool.clone());
+            Prepared { replacement, builders, moves }
         };
         Ok(planned.iter().zip(all).map(replacement).collect())
     }
 
-    /// Returns the index of the worker on a CPU.
-    ///
-    /// # Panics
-    /// If there is none.
-    fn position(&self, cpu: usize) -> usize {
-        self.workers.iter().position(|worker| worker.cpu == cpu).expect("plans of other CPUs were rejected")
+    /// Returns the node of an NF that runs now and that a node of the worker `n` continues: the same copy of the NF, on
+    /// whatever CPU it is, and true; or another copy on that worker, and false.
+    fn predecessor(
+        &self,
+        own: &[Option<usize>],
+        n: usize,
+        nf: &NfConfig,
+        copy: (usize, usize),
+    ) -> (Option<Origin>, bool) {
+        let on = |graph: usize, copy: Option<(usize, usize)>| {
+            let worker = &self.workers[own[graph]?];
+            let is_same = |(&old, builder): (&usize, &Arc<NodeBuilder>)| {
+                let old = &self.file.nfs[old];
+                old.name == nf.name
+                    && old.kind.name == nf.kind.name
+                    && copy.is_none_or(|copy| copy == builder.context.copy)
+            };
+            let node = worker.plan.nfs.iter().zip(&worker.builders).position(is_same)?;
+            Some(Origin { graph, node: node as u16 })
+        };
+        match (0..own.len()).find_map(|graph| on(graph, Some(copy))) {
+            Some(origin) => (Some(origin), true),
+            None => (on(n, None), false),
+        }
     }
 
-    /// Has each worker change to its new graph, and waits until all have; returns the longest time that it took one.
-    fn exchange(
-        &mut self,
+    fn builder(&self, own: &[Option<usize>], of: Origin) -> &Arc<NodeBuilder> {
+        let worker = own[of.graph].expect("a running graph has a worker");
+        &self.workers[worker].builders[usize::from(of.node)]
+    }
+
+    /// Plans inputs and outputs, and opens the ports that the running file does not have.
+    fn open_added(
+        &self,
         file: &ChainFile,
-        planned: Vec<PlannedWorker>,
-        prepared: Vec<Prepared>,
-        nf_of: &[usize],
-    ) -> Duration {
+        names: &Names,
+        (planned, own): (&mut [PlannedWorker], &[Option<usize>]),
+        changes: &Changes,
+    ) -> Result<(Opened, Layout), Error> {
+        let reload = Reload { engine: self, file, names, changes, own };
+        let (kept, added): (Vec<_>, Vec<_>) = (0..file.ports.len()).partition(|port| reload.keeps_port(*port));
+        let monitor = |port: &usize| {
+            let end = names.end(file, *port);
+            let (_, monitor) = self.monitors.iter().find(|(index, _)| End::Port(*index) == end)?;
+            Some((*port, monitor.clone()))
+        };
+        let ports: Vec<&Port> = file.ports.iter().collect();
+        let new_ports: Vec<&Port> = added.iter().map(|port| ports[*port]).collect();
+        let is_enough = new_ports.is_empty() || pool_size(&ports, planned.len(), None) as usize <= self.pool.size();
+        let further_pool = match is_enough {
+            true => None,
+            false => Some(further_pool(self.eal, &new_ports, planned.len(), file.max_frame)?),
+        };
+        let mut setup = PortSetup {
+            file,
+            functions: &self.functions,
+            eal: self.eal,
+            pool: further_pool.clone().unwrap_or_else(|| self.pool.clone()),
+            stop: self.stop.clone(),
+            errors: self.errors.clone(),
+            monitors: kept.iter().filter_map(monitor).collect(),
+            captures: vec![],
+            driver_buffers: 0,
+            shared_rings: ports::SharedRings::default(),
+            notes: vec![],
+            rx_interrupts: self.options.idle == IdlePolicy::Sleep,
+        };
+        let mut layout = reload.lay_out(&mut setup, planned).map_err(|problems| needs_restart(file, &problems))?;
+        let taps = record_taps(added.iter().map(|port| &file.ports[*port]))?;
+        setup.open(&added, planned)?;
+        layout.add_new(file, names, planned);
+        let PortSetup { mut monitors, captures, driver_buffers, shared_rings, notes, .. } = setup;
+        monitors.retain(|(port, _)| added.contains(port));
+        let driver_buffers = driver_buffers + shared_rings.max_outstanding();
+        let end = |number| match self.names.end(&self.file, number) {
+            End::Port(port) => Some(port),
+            End::Link(_) => None,
+        };
+        let is_kept = |port: &Port| kept.iter().any(|kept| file.ports[*kept].name == port.name);
+        let before = self.file.ports.iter().enumerate();
+        let closed = before.filter(|(_, port)| !is_kept(port)).filter_map(|(number, _)| end(number)).collect();
+        Ok((Opened { monitors, captures, driver_buffers, notes, further_pool, taps, closed }, layout))
+    }
+
+    /// Has workers change to their new graphs, and waits until they have; returns the longest time that it took one.
+    ///
+    /// # Errors
+    /// A worker that was to exchange something with others has ended, or is busy with a batch for too long.
+    fn exchange(&mut self, plan: Plan<'_>) -> Result<Duration, Error> {
+        let Plan { file, names, planned, mut own, prepared, mut layout, opened } = plan;
         let cores = cores_of_chains(file, &planned);
-        self.file = file.clone();
-        for link in &file.links {
-            if !self.names.links.contains(&link.name) {
-                self.names.links.push(link.name.clone());
-            }
+        let control_cpus = self.control_cpus();
+        for (own, worker) in own.iter_mut().zip(&planned).filter(|(own, _)| own.is_none()) {
+            let empty = PlannedWorker::without_chains(worker.cpu, &self.file);
+            let graph = Graph::new(&empty.plan.blueprint, vec![], self.pool.clone());
+            let rebuild = self.rebuilder.as_ref().expect("the engine runs").client(vec![]);
+            self.spawn_worker(empty, graph, rebuild, &[])?;
+            *own = Some(self.workers.len() - 1);
         }
-        let mut awaited: Vec<(usize, Receiver<Duration>)> = vec![];
-        for (planned, Prepared { replacement, builders }) in planned.into_iter().zip(prepared) {
-            let PlannedWorker { cpu, chains, plan, outputs, .. } = planned;
-            let n = self.position(cpu);
-            let own = &self.workers[n];
-            let entry = |end: End| {
-                let at = chains.iter().position(|&chain| self.source(chain) == end);
-                at.map_or(Target::Unconnected, |at| plan.entries[at])
-            };
-            let (mut sources, mut ends, mut added) = (vec![], vec![], vec![]);
-            for (number, output) in outputs.into_iter().enumerate() {
-                let end = self.end(number);
-                let before = own.outputs.iter().position(|before| *before == Some(end));
-                ends.push(Some(end).filter(|_| before.is_some() || output.is_some()));
-                sources.push(match (before, output) {
-                    (Some(before), _) => NewOutput::Kept(before, entry(end)),
-                    (None, Some(output)) => {
-                        added.push((end, output.stats.clone(), output.local_stats()));
-                        NewOutput::Added(output)
-                    }
-                    (None, None) => NewOutput::None,
-                });
+        let before = (std::mem::replace(&mut self.file, file.clone()), std::mem::replace(&mut self.names, names));
+        let own: Vec<usize> = own.into_iter().flatten().collect();
+        let meets = layout.moves() || prepared.iter().any(|prepared| prepared.moves);
+        let parts = || Parts::empty(own.len(), &self.pool);
+        let meetings: Vec<Arc<Meeting>> = match meets {
+            true => {
+                let mut parts = parts();
+                layout.take_changes(&mut parts);
+                vec![Meeting::new(own.len(), parts); own.len()]
             }
-            let hops = watched_hops(cpu, &plan, |node| nf_of[plan.nfs[usize::from(node)]], &self.accounts);
-            let watched = WatchedWorker { hops: hops.into(), ..own.watched.clone() };
-            let node_stats: Vec<Arc<NodeStats>> = replacement.stats().cloned().collect();
-            let (usage, schedule) = self.schedule(&chains, &own.inputs, &cores);
+            false => own.iter().map(|_| Meeting::new(1, parts())).collect(),
+        };
+        let mut awaited = vec![];
+        let mut updates = vec![];
+        for (n, ((planned, prepared), laid)) in planned.into_iter().zip(prepared).zip(layout.workers).enumerate() {
+            let PlannedWorker { cpu, chains, plan, .. } = planned;
+            let Prepared { replacement, builders, .. } = prepared;
+            let WorkerLayout { inputs, outputs, local } = laid;
+            let (sources, inputs): (Vec<Source>, Vec<_>) = inputs.into_iter().unzip();
+            let output = |output: Option<_>| output.map_or((None, NewOutput::None), |(to, output)| (Some(to), output));
+            let (destinations, outputs): (Vec<_>, Vec<_>) = outputs.into_iter().map(output).unzip();
+            let worker = &self.workers[own[n]];
+            let nf_of = |node: u16| self.names.nf(file, plan.nfs[usize::from(node)]);
+            let hops = watched_hops(cpu, &plan, nf_of, &self.accounts);
+            let watched = WatchedWorker { hops: hops.into(), ..worker.watched.clone() };
+            let (usage, schedule) = self.schedule(&chains, &sources, &cores);
             let (replaced, reply) = channel();
             let exchange = Exchange {
-                replacement,
-                entries: own.inputs.iter().map(|end| entry(*end)).collect(),
-                outputs: sources,
+                meeting: meetings[n].clone(),
+                own: n,
+                has_arrived: false,
+                inputs,
+                outputs,
                 schedule,
                 builders: builders.clone(),
                 watched: watched.clone(),
-                names: Arc::new(self.worker_names(cpu, &plan, &own.inputs)),
+                names: Arc::new(self.worker_names(cpu, &plan, &sources)),
+                ends: chains.is_empty(),
                 replaced,
+                replacement,
             };
-            let own = &mut self.workers[n];
-            let is_in = |stats: &Arc<NodeStats>, all: &[Arc<NodeStats>]| all.iter().any(|own| Arc::ptr_eq(own, stats));
-            for (stats, &nf) in node_stats.iter().zip(&plan.nfs).filter(|(stats, _)| !is_in(stats, &own.node_stats)) {
-                own.nodes.push((nf_of[nf], stats.clone()));
-            }
-            let retired: Vec<_> = own.node_stats.drain(..).filter(|stats| !is_in(stats, &node_stats)).collect();
-            for (end, sent, local) in added {
-                own.sent.push((end, sent));
-                own.received.extend(local.map(|local| (end, local)));
-            }
-            own.usage.extend(usage);
-            (own.chains, own.plan, own.builders) = (chains, plan, builders);
-            (own.node_stats, own.watched, own.outputs) = (node_stats, watched, ends);
+            let node_stats: Vec<Arc<NodeStats>> = exchange.replacement.stats().cloned().collect();
             // an error: the worker has ended
-            if own.commands.send(Command::Replace(Box::new(exchange))).is_ok() {
+            if worker.commands.send(Command::Replace(Box::new(exchange))).is_ok() {
                 awaited.push((n, reply));
             }
-            retired.iter().for_each(|stats| stats.retire());
+            let (inputs, outputs) = (sources, destinations);
+            updates.push(Update { chains, plan, builders, node_stats, watched, inputs, outputs, usage, local });
         }
-        let pauses = awaited.iter().filter_map(|(n, reply)| self.await_exchange(*n, reply));
-        let longest = pauses.max().unwrap_or_default();
+        let longest = match self.await_exchange(&own, &meetings, awaited, meets) {
+            Ok(longest) => longest,
+            Err(e) => {
+                (self.file, self.names) = before;
+                return Err(e);
+            }
+        };
+        let before = self.update_workers(&own, updates);
+        self.retire(before, &meetings, &opened.closed);
+        self.update_ports(opened);
         self.update_watched();
         self.live_nfs.update(file, &self.workers);
-        longest
+        if self.control_cpus() != control_cpus {
+            move_threads(&control_cpus, &self.control_cpus());
+        }
+        Ok(longest)
     }
 
-    /// Waits until a worker has changed to its new graph; `None` if it ends instead.
-    fn await_exchange(&self, n: usize, reply: &Receiver<Duration>) -> Option<Duration> {
-        let ended = || self.workers[n].thread.as_ref().is_none_or(JoinHandle::is_finished);
-        loop {
-            match reply.recv_timeout(CHECK_INTERVAL) {
-                Ok(pause) => return Some(pause),
-                Err(RecvTimeoutError::Disconnected) => return None,
-                // a worker whose NF does not return changes when that returns
-                Err(RecvTimeoutError::Timeout) if ended() || self.is_stopping() || self.is_stuck() => return None,
-                Err(RecvTimeoutError::Timeout) => {}
+    /// Waits until workers have changed to their new graphs.
+    ///
+    /// # Errors
+    /// As [`Engine::exchange`].
+    fn await_exchange(
+        &self,
+        own: &[usize],
+        meetings: &[Arc<Meeting>],
+        awaited: Vec<(usize, Receiver<Duration>)>,
+        meets: bool,
+    ) -> Result<Duration, Error> {
+        let deadline = Instant::now() + MEETING_TIMEOUT;
+        let mut longest = Duration::ZERO;
+        for (n, reply) in awaited {
+            let worker = &self.workers[own[n]];
+            let has_ended = || worker.thread.as_ref().is_none_or(JoinHandle::is_finished);
+            loop {
+                match reply.recv_timeout(CHECK_INTERVAL) {
+                    Ok(pause) => longest = longest.max(pause),
+                    Err(RecvTimeoutError::Timeout) => {
+                        let gives_up = has_ended() || self.is_stopping() || self.is_stuck();
+                        // a worker whose NF does not return changes when that returns
+                        if !(gives_up || meets && Instant::now() > deadline) || !meetings[n].cancel() {
+                            continue;
+                        }
+                        if meets {
+                            return Err(Error::Environment {
+                                problem: format!("the worker on CPU {} has not ended its batch", worker.cpu),
+                                remedy: "see bondstone top, and reload again".to_owned(),
+                            });
+                        }
+                    }
+                    Err(RecvTimeoutError::Disconnected) if meets && meetings[n].cancel() => {
+                        return Err(Error::Environment {
+                            problem: format!("the worker on CPU {} has ended", worker.cpu),
+                            remedy: "start the chain file again".to_owned(),
+                        });
+                    }
+                    Err(RecvTimeoutError::Disconnected) => {}
+                }
+                break;
             }
         }
+        Ok(longest)
+    }
+
+    /// Records what workers run on; returns what they had before.
+    fn update_workers(&mut self, own: &[usize], updates: Vec<Update>) -> Vec<Before> {
+        let (mut before, mut former_stats) = (vec![], vec![]);
+        for (&worker, update) in own.iter().zip(updates) {
+            let Update { chains, plan, builders: new, node_stats, watched, inputs, outputs, usage, local } = update;
+            for (stats, &nf) in node_stats.iter().zip(&plan.nfs) {
+                let dropped = |stats: &NodeStats| stats.drops.iter().map(graph::Counter::get).sum();
+                let counts =
+                    |_: &usize, stats: &NodeStats| WorkerSummary { dropped: dropped(stats), ..Default::default() };
+                let entry = (self.names.nf(&self.file, nf), stats.clone());
+                adopt(&mut self.workers, worker, entry, |handle| &mut handle.nodes, counts);
+            }
+            for Source { end, stats, .. } in &inputs {
+                let entry = (*end, stats.clone());
+                adopt(
+                    &mut self.workers,
+                    worker,
+                    entry,
+                    |handle| &mut handle.received,
+                    |end, stats| {
+                        let mut counts = WorkerSummary::default();
+                        counts.add_received(stats, matches!(end, End::Link(_)));
+                        counts
+                    },
+                );
+            }
+            for Destination { end, stats } in outputs.iter().flatten() {
+                let entry = (*end, stats.clone());
+                adopt(
+                    &mut self.workers,
+                    worker,
+                    entry,
+                    |handle| &mut handle.sent,
+                    |end, stats| {
+                        let mut counts = WorkerSummary::default();
+                        counts.add_sent(stats, matches!(end, End::Link(_)));
+                        counts
+                    },
+                );
+            }
+            let handle = &mut self.workers[worker];
+            former_stats.append(&mut handle.node_stats);
+            handle.usage.extend(usage);
+            handle.received.extend(local);
+            handle.has_ended = chains.is_empty();
+            before.push(Before {
+                builders: std::mem::replace(&mut handle.builders, new),
+                inputs: std::mem::replace(&mut handle.inputs, inputs),
+            });
+            (handle.chains, handle.plan, handle.node_stats) = (chains, plan, node_stats);
+            (handle.watched, handle.outputs) = (watched, outputs);
+        }
+        let all = || self.workers.iter().flat_map(|worker| &worker.node_stats);
+        let runs = |stats: &&Arc<NodeStats>| all().any(|own| Arc::ptr_eq(own, stats));
+        former_stats.iter().filter(|stats| !runs(stats)).for_each(|stats| stats.retire());
+        before
+    }
+
+    /// Drops the graphs that workers had before, and the inputs and outputs that none has any more.
+    fn retire(&self, before: Vec<Before>, meetings: &[Arc<Meeting>], closed: &BTreeSet<usize>) {
+        for (n, Before { builders, inputs }) in before.into_iter().enumerate() {
+            let (graph, retired, outputs) = meetings[n].parts().take(n);
+            if let (Some(rebuilder), Some(graph)) = (&self.rebuilder, graph) {
+                rebuilder.retire(graph, builders);
+            }
+            for (mut input, Source { end, kind, .. }) in retired.into_iter().zip(inputs) {
+                let is_closed = matches!(end, End::Port(port) if closed.contains(&port));
+                if let Some(input) = &mut input {
+                    retire_input(input, kind == SourceKind::FromCore || is_closed);
+                }
+            }
+            drop(outputs);
+        }
+    }
+
+    /// Adds the ports that were opened, and closes those that the file does not have any more.
+    fn update_ports(&mut self, opened: Opened) {
+        let Opened { monitors, captures, driver_buffers, notes, further_pool, taps, closed } = opened;
+        let (closing, open) =
+            std::mem::take(&mut self.monitors).into_iter().partition(|(port, _)| closed.contains(port));
+        self.monitors = open;
+        let closing: Vec<(usize, PortMonitor)> = closing;
+        self.removed_ports.extend(closing.iter().map(|(port, monitor)| (*port, DriverCounts::of(monitor))));
+        self.captures.iter().filter(|(port, _)| closed.contains(port)).for_each(|(_, capture)| capture.finish());
+        let index = |number| match self.end(number) {
+            End::Port(port) => port,
+            End::Link(_) => unreachable!("monitors and captures are of ports"),
+        };
+        let monitors: Vec<_> = monitors.into_iter().map(|(number, monitor)| (index(number), monitor)).collect();
+        let captures: Vec<_> = captures.into_iter().map(|(number, capture)| (index(number), capture)).collect();
+        self.monitors.extend(monitors);
+        self.captures.extend(captures);
+        self.driver_buffers += driver_buffers;
+        self.notes.extend(notes);
+        self.further_pools.extend(further_pool);
+        self.existing_taps.push(taps);
     }
 }
 
@@ -328,25 +506,99 @@ impl Engine {
 struct Prepared {
     replacement: Replacement,
     builders: Vec<Arc<NodeBuilder>>,
+    /// True if a node comes from another worker.
+    moves: bool,
+}
+
+/// What a reload has opened.
+struct Opened {
+    /// By the number of the port in the file.
+    monitors: Vec<(usize, PortMonitor)>,
+    captures: Vec<(usize, CaptureWriter)>,
+    driver_buffers: usize,
+    notes: Vec<String>,
+    further_pool: Option<Arc<Mempool>>,
+    taps: ExistingTaps,
+    /// Ports that the file does not have any more, by their index in [`Names`].
+    closed: BTreeSet<usize>,
+}
+
+/// All that a reload has built.
+struct Plan<'a> {
+    file: &'a ChainFile,
+    names: Names,
+    planned: Vec<PlannedWorker>,
+    /// Indices of the planned workers that run already.
+    own: Vec<Option<usize>>,
+    prepared: Vec<Prepared>,
+    layout: Layout,
+    opened: Opened,
+}
+
+/// What a worker has after the exchange.
+struct Update {
+    chains: Vec<usize>,
+    plan: WorkerPlan,
+    builders: Vec<Arc<NodeBuilder>>,
+    node_stats: Vec<Arc<NodeStats>>,
+    watched: WatchedWorker,
+    inputs: Vec<Source>,
+    outputs: Vec<Option<Destination>>,
+    usage: Vec<(String, Arc<ChainUsage>)>,
+    /// Counts of packets that new links keep on the worker.
+    local: Vec<(End, Arc<LinkStats>)>,
+}
+
+/// What a worker had before the exchange.
+struct Before {
+    builders: Vec<Arc<NodeBuilder>>,
+    inputs: Vec<Source>,
+}
+
+/// Has a worker list counts: new ones, or those that another one has listed, which then keeps what it has counted.
+fn adopt<K, S>(
+    workers: &mut [WorkerHandle],
+    to: usize,
+    (key, stats): (K, Arc<S>),
+    list: impl Fn(&mut WorkerHandle) -> &mut Vec<(K, Arc<S>)>,
+    counts: impl Fn(&K, &S) -> WorkerSummary,
+) {
+    let place = |worker: &mut WorkerHandle| list(worker).iter().position(|(_, own)| Arc::ptr_eq(own, &stats));
+    let Some((from, at)) = workers.iter_mut().enumerate().find_map(|(n, worker)| Some((n, place(worker)?))) else {
+        return list(&mut workers[to]).push((key, stats));
+    };
+    if from == to {
+        return;
+    }
+    let entry = list(&mut workers[from]).remove(at);
+    let counts = counts(&entry.0, &entry.1);
+    workers[from].counted_elsewhere.add_wrapping(&counts);
+    workers[to].counted_elsewhere.subtract_wrapping(&counts);
+    list(&mut workers[to]).push(entry);
+}
+
+/// Returns the error for differences that only a start can make.
+fn needs_restart(file: &ChainFile, problems: &[String]) -> Error {
+    let problem = |problem: &String| {
+        let d = Diagnostic::new(problem).remedy("restore it, or start the file again: bondstone stop, then run");
+        Diagnostic { file: Some(file.file.clone()), ..d }
+    };
+    Error::Input(Diagnostics(problems.iter().map(problem).collect()))
+}
+
+/// Moves the threads of the process that are to run on the CPUs `from`, which are those without workers, to `to`.
+fn move_threads(from: &[usize], to: &[usize]) {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return };
+    for thread in threads.filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)) {
+        if affinity_of(Some(thread)).is_some_and(|cpus| cpus == from) {
+            // ignore errors: the thread may have ended
+            let _ = set_affinity_of(Some(thread), to);
+        }
+    }
 }
 
 /// Returns true if an NF reads the same files as before a reload, in the same versions.
 fn reads_the_same(before: &BuildContext, now: &BuildContext) -> bool {
     let files = before.files.read();
     files.is_empty() || before.base_dir == now.base_dir && !before.files.have_changed()
-}
-
-fn source_name(file: &ChainFile, from: Start) -> &str {
-    match from {
-        Start::Port(port) => &file.ports[port].name,
-        Start::Link(link) => &file.links[link].name,
-    }
-}
-
-/// Returns the index of an NF among all that the run has had; a new one is added.
-fn index_in(nfs: &mut Vec<(String, &'static str)>, (name, kind): (&str, &'static str)) -> usize {
-    nfs.iter().position(|(other, of)| other == name && *of == kind).unwrap_or_else(|| {
-        nfs.push((name.to_owned(), kind));
-        nfs.len() - 1
-    })
 }

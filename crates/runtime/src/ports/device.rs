@@ -1,6 +1,6 @@
 //! DPDK devices.
 
-use super::io::Transmit;
+use super::io::{SharedQueue, Transmit, TxPort};
 use super::tap_descriptor::TapDescriptor;
 use crate::pci::sriov::missing_nic;
 use config::{ChainFile, Device, Port, Sandbox, Transport};
@@ -29,14 +29,26 @@ impl Transmit for TxQueue {
 
 /// A transmit queue that several workers share, as the device has fewer queues than there are workers.
 pub(crate) struct SharedTx {
-    queue: Arc<Mutex<Box<dyn Transmit>>>,
+    queue: SharedQueue,
     /// Bytes sent by this worker.
     bytes: u64,
 }
 
 impl SharedTx {
-    pub(crate) fn new(queue: &Arc<Mutex<Box<dyn Transmit>>>) -> Self {
+    pub(crate) fn new(queue: &SharedQueue) -> Self {
         SharedTx { queue: queue.clone(), bytes: 0 }
+    }
+
+    /// Lets others send to what one worker has sent to so far; that worker goes on counting bytes.
+    pub(crate) fn share(tx: TxPort) -> (SharedQueue, SharedTx) {
+        let bytes = tx.bytes();
+        let queue = tx.shared().unwrap_or_else(|| {
+            Arc::new(Mutex::new(match tx {
+                TxPort::Device(queue) => Box::new(queue),
+                TxPort::Other(other) => other,
+            }))
+        });
+        (queue.clone(), SharedTx { queue, bytes })
     }
 }
 
@@ -53,6 +65,9 @@ impl Transmit for SharedTx {
     }
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+    fn shared(&self) -> Option<SharedQueue> {
+        Some(self.queue.clone())
     }
 }
 
@@ -90,6 +105,11 @@ impl PortMonitor {
     /// header or with an invalid header; errors of other drivers are packets that were not received completely.
     pub(crate) fn rx_dropped(&self, stats: &PortStats) -> u64 {
         if self.driver.drops_rx_errors() { stats.rx_errors } else { 0 }
+    }
+
+    /// Returns true if what is sent to the port is received from it.
+    pub(crate) fn is_ring(&self) -> bool {
+        self.driver == Driver::Ring
     }
 
     /// Returns the link state; `None` if it cannot be determined.

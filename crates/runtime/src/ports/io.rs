@@ -4,6 +4,7 @@ use crate::occupancy::Occupancy;
 use dpdk::{RxQueue, TxQueue};
 use graph::{Counter, Named, Numbered};
 use packet::Batch;
+use std::sync::{Arc, Mutex};
 
 /// The next frame of a source, by its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,17 @@ pub enum NextFrame {
     Pending,
     /// There is none.
     End,
+}
+
+/// The place of a source between a port and the cores that process its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    /// It receives from the port.
+    Port,
+    /// It receives from the port and passes packets to other cores.
+    Spreading,
+    /// It receives from another core.
+    FromCore,
 }
 
 /// A source of packets.
@@ -42,6 +54,16 @@ pub trait Receive: Send {
 
     /// Returns the packets that wait in the queue, if it can be told; called about once a millisecond.
     fn queue(&self) -> Option<Occupancy> {
+        None
+    }
+
+    /// Returns its place between port and cores.
+    fn kind(&self) -> SourceKind {
+        SourceKind::Port
+    }
+
+    /// Returns the source from which a [spreading](SourceKind::Spreading) source receives; `None` for others.
+    fn into_inner(self: Box<Self>) -> Option<RxPort> {
         None
     }
 
@@ -77,12 +99,20 @@ pub trait Transmit: Send {
     /// Closes the destination; nothing is sent afterwards.
     fn close(&mut self) {}
 
+    /// Returns the queue if several workers share it.
+    fn shared(&self) -> Option<SharedQueue> {
+        None
+    }
+
     /// Moves packets that were sent and stay on this core into the batch until it is full.
     fn take_local(&mut self, _: &mut Batch) {}
 
     /// Does periodic work; called about once a millisecond, also while nothing is sent.
     fn maintain(&mut self) {}
 }
+
+/// A destination that several workers send to.
+pub type SharedQueue = Arc<Mutex<Box<dyn Transmit>>>;
 
 /// The receiving side of a port. A device's queue, the common case, is called statically.
 pub enum RxPort {
@@ -98,6 +128,18 @@ pub enum TxPort {
     Device(TxQueue),
     /// Any other destination.
     Other(Box<dyn Transmit>),
+}
+
+impl RxPort {
+    /// Returns the port itself, without spreading over cores.
+    pub(crate) fn unspread(self) -> RxPort {
+        match self {
+            RxPort::Other(other) if other.kind() == SourceKind::Spreading => {
+                other.into_inner().expect("a spreading source has a port")
+            }
+            port => port,
+        }
+    }
 }
 
 impl Receive for RxPort {
@@ -141,6 +183,12 @@ impl Receive for RxPort {
                 Some(Occupancy { used: used.into(), capacity: capacity.into() })
             }
             RxPort::Other(other) => other.queue(),
+        }
+    }
+    fn kind(&self) -> SourceKind {
+        match self {
+            RxPort::Device(_) => SourceKind::Port,
+            RxPort::Other(other) => other.kind(),
         }
     }
     fn idle(&self) -> bool {
@@ -187,6 +235,12 @@ impl Transmit for TxPort {
             other.close();
         }
     }
+    fn shared(&self) -> Option<SharedQueue> {
+        match self {
+            TxPort::Device(_) => None,
+            TxPort::Other(other) => other.shared(),
+        }
+    }
     fn take_local(&mut self, batch: &mut Batch) {
         if let TxPort::Other(other) = self {
             other.take_local(batch);
@@ -228,6 +282,8 @@ graph::named_enum! {
         SteeringFull = "steering_full",
         /// The ring to the core of the next chain is full.
         ShuffleFull = "shuffle_full",
+        /// The packet waited between cores or in a ring when a reload removed its port or link.
+        Removed = "removed",
     }
 }
 

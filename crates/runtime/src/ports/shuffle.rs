@@ -1,7 +1,7 @@
 //! Links between chains: rings that pass packets to the cores of the next chain.
 
 use super::core_ring::{RING_SIZE, occupancy, pop_burst, push_burst};
-use super::io::{PortDrop, Receive, Transmit};
+use super::io::{PortDrop, Receive, SourceKind, Transmit};
 use super::steering::SteeringKey;
 use crate::occupancy::Occupancy;
 use config::Shuffle;
@@ -109,6 +109,10 @@ impl Receive for ShuffleReceiver {
 
     fn queue(&self) -> Option<Occupancy> {
         Some(occupancy(&self.ring))
+    }
+
+    fn kind(&self) -> SourceKind {
+        SourceKind::FromCore
     }
 
     fn finished(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Software steering: distributes flows over cores where a device cannot.
 
 use super::core_ring::{RING_SIZE, occupancy, pop_burst, push_burst};
-use super::io::{PortDrop, Receive, RxPort};
+use super::io::{PortDrop, Receive, RxPort, SourceKind};
 use crate::occupancy::Occupancy;
 use config::{ChainFile, Shuffle, Spreading};
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -117,17 +117,18 @@ pub(crate) struct SteeringSource {
 /// The receiving end of a ring from the core that polls the port.
 pub(crate) struct SteeredQueue(Consumer<Packet>);
 
-/// Splits a source over `cores` cores; returns the sources of the core that polls, and of the others.
+/// Splits a source over `cores` cores; returns the sources of the core that polls, and of the others. `dropped_full` is
+/// the number of packets of the port that were dropped as `steering_full` so far.
 pub(crate) fn steer(
     rx: RxPort,
     key: SteeringKey,
     cores: usize,
-    backpressure: bool,
+    (backpressure, dropped_full): (bool, u64),
     stop: Arc<AtomicBool>,
 ) -> (SteeringSource, Vec<SteeredQueue>) {
     let (others, ends) = (1..cores).map(|_| RingBuffer::new(RING_SIZE)).map(|(p, c)| (p, SteeredQueue(c))).unzip();
     let waiting = (1..cores).map(|_| Batch::new()).collect();
-    (SteeringSource { rx, key, others, waiting, dropped_full: 0, backpressure, forwarded: false, stop }, ends)
+    (SteeringSource { rx, key, others, waiting, dropped_full, backpressure, forwarded: false, stop }, ends)
 }
 
 impl Receive for SteeringSource {
@@ -164,6 +165,14 @@ impl Receive for SteeringSource {
         self.rx.queue()
     }
 
+    fn kind(&self) -> SourceKind {
+        SourceKind::Spreading
+    }
+
+    fn into_inner(self: Box<Self>) -> Option<RxPort> {
+        Some(self.rx)
+    }
+
     fn idle(&self) -> bool {
         !self.forwarded && self.rx.idle()
     }
@@ -186,6 +195,10 @@ impl Receive for SteeredQueue {
 
     fn queue(&self) -> Option<Occupancy> {
         Some(occupancy(&self.0))
+    }
+
+    fn kind(&self) -> SourceKind {
+        SourceKind::FromCore
     }
 
     fn finished(&self) -> bool {
@@ -229,7 +242,8 @@ mod tests {
     fn both_directions_of_a_flow_go_to_one_core_and_no_packet_is_lost() {
         let pool = HeapPool::new(1000);
         let source = Packets(frames().iter().map(|f| pool.alloc_from(f).unwrap()).collect());
-        let (mut own, mut others) = steer(RxPort::Other(Box::new(source)), SteeringKey::Flow, 3, false, Arc::default());
+        let (mut own, mut others) =
+            steer(RxPort::Other(Box::new(source)), SteeringKey::Flow, 3, (false, 0), Arc::default());
         let mut received = vec![vec![]; 3];
         let mut batch = Batch::new();
         while !own.finished() {
@@ -260,7 +274,8 @@ mod tests {
         let pool = HeapPool::new(2 * RING_SIZE);
         let flow = frames().into_iter().find(|f| core_of(&SteeringKey::Flow, f, 2) == 1).unwrap();
         let source = Packets((0..RING_SIZE + 7).map(|_| pool.alloc_from(&flow).unwrap()).collect());
-        let (mut own, others) = steer(RxPort::Other(Box::new(source)), SteeringKey::Flow, 2, false, Arc::default());
+        let (mut own, others) =
+            steer(RxPort::Other(Box::new(source)), SteeringKey::Flow, 2, (false, 0), Arc::default());
         let mut batch = Batch::new();
         while !own.finished() {
             assert_eq!(own.receive(&mut batch), 0);

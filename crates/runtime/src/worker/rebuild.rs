@@ -4,7 +4,6 @@
 //! node, which may panic again or take long, builds a new one with the same settings and sends it back. The worker
 //! checks for it with every poll.
 
-use super::output::Output;
 use crate::cpu::set_affinity;
 use crate::faults::attribution::NfActivity;
 use crate::faults::run_errors::RunErrors;
@@ -41,8 +40,8 @@ pub(crate) struct RebuildClient {
 enum Request {
     /// A node that panicked, what to build instead, and where to send it.
     Rebuild(NodePanic, Arc<NodeBuilder>, Sender<Reply>),
-    /// The graph of a worker that a reload has replaced, the builders of its nodes, and outputs that no graph uses.
-    Retire(Box<Graph>, Vec<Arc<NodeBuilder>>, Vec<Option<Output>>),
+    /// The graph of a worker that a reload has replaced, and the builders of its nodes.
+    Retire(Box<Graph>, Vec<Arc<NodeBuilder>>),
 }
 
 /// The result of a request.
@@ -99,25 +98,37 @@ impl RebuildClient {
         }
     }
 
-    /// Sets the builders of the nodes of a graph that has replaced `graph`; drops that, and outputs that no graph uses.
-    pub(crate) fn replace(&mut self, builders: Vec<Arc<NodeBuilder>>, graph: Graph, outputs: Vec<Option<Output>>) {
-        let before = std::mem::replace(&mut self.builders, builders);
-        // if the rebuilder has ended, they are dropped here
-        let _ = self.requests.send(Request::Retire(Box::new(graph), before, outputs));
+    /// Sets the builders of the nodes of a graph that has replaced the one before.
+    pub(crate) fn set_builders(&mut self, builders: Vec<Arc<NodeBuilder>>) {
+        self.builders = builders;
     }
 }
 
 /// The rebuilder thread.
 pub(crate) struct Rebuilder {
+    requests: Sender<Request>,
     thread: JoinHandle<()>,
     /// The error to report if the thread does not end: what it builds or drops.
     current: Arc<Mutex<Option<String>>>,
 }
 
 impl Rebuilder {
+    /// Returns the connection of a worker with the builders of its nodes.
+    pub(crate) fn client(&self, builders: Vec<Arc<NodeBuilder>>) -> RebuildClient {
+        let (reply, rebuilt) = channel();
+        RebuildClient { requests: self.requests.clone(), reply, rebuilt, outstanding: 0, builders }
+    }
+
+    /// Drops a graph that a reload has replaced; `builders` are those of its nodes.
+    pub(crate) fn retire(&self, graph: Graph, builders: Vec<Arc<NodeBuilder>>) {
+        // errors: the thread has ended by a panic, which `join` reports
+        let _ = self.requests.send(Request::Retire(Box::new(graph), builders));
+    }
+
     /// Waits until the thread has ended, which it does after all clients have disconnected. An NF that keeps it busy
     /// for too long is reported, and the thread is abandoned.
     pub(crate) fn join(self, errors: &RunErrors) {
+        drop(self.requests);
         let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
         while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
@@ -133,22 +144,12 @@ impl Rebuilder {
     }
 }
 
-/// Starts the rebuilder with the builders of each worker's nodes, on these CPUs if there are any; returns the connection
-/// of each worker.
+/// Starts the rebuilder, on these CPUs if there are any.
 ///
 /// # Errors
 /// The system cannot create a thread.
-pub(crate) fn start(
-    builders: Vec<Vec<Arc<NodeBuilder>>>,
-    errors: RunErrors,
-    cpus: Vec<usize>,
-) -> std::io::Result<(Vec<RebuildClient>, Rebuilder)> {
+pub(crate) fn start(errors: RunErrors, cpus: Vec<usize>) -> std::io::Result<Rebuilder> {
     let (requests, incoming) = channel::<Request>();
-    let client = |builders| {
-        let (reply, rebuilt) = channel();
-        RebuildClient { requests: requests.clone(), reply, rebuilt, outstanding: 0, builders }
-    };
-    let clients = builders.into_iter().map(client).collect();
     let current = Arc::new(Mutex::new(None));
     let in_thread = current.clone();
     let run = move || {
@@ -165,7 +166,7 @@ pub(crate) fn start(
                     // errors: the worker has ended
                     let _ = reply.send((builder, Rebuilt(new)));
                 }
-                Request::Retire(graph, builders, outputs) => {
+                Request::Retire(graph, builders) => {
                     let drop_node = |node: usize, drop: &mut dyn FnMut()| {
                         let nf = &builders[node].context.name;
                         set_current(Some(format!("nf {nf:?} is still being dropped after a reload")));
@@ -174,14 +175,13 @@ pub(crate) fn start(
                     for (nf, message) in graph.retire(drop_node) {
                         errors.report(format!("nf {nf:?} panicked when it was dropped after a reload: {message}"));
                     }
-                    drop(outputs);
                 }
             }
             set_current(None);
         }
     };
     let thread = Builder::new().name("rebuilder".into()).spawn(run)?;
-    Ok((clients, Rebuilder { thread, current }))
+    Ok(Rebuilder { requests, thread, current })
 }
 
 /// Drops a node that panicked, and builds a new one if possible.

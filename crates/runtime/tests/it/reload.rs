@@ -18,17 +18,31 @@ fn parse(folder: &Folder, text: &str) -> ChainFile {
     ChainFile::parse(text, &folder.path("chain.toml"), &nf::registry()).unwrap_or_else(|e| panic!("{text}: {e:?}"))
 }
 
-/// A chain file of these NFs, in this order on the path from `in` to `out`.
+/// A chain file of these NFs, in this order on the path from `in` to `out`, on the first allowed CPU.
 fn chain(nfs: &[(&str, String)]) -> String {
+    chain_on(&[0], nfs)
+}
+
+/// The same on these CPUs, numbered within those that are allowed.
+fn chain_on(cpus: &[usize], nfs: &[(&str, String)]) -> String {
     let path: Vec<String> = nfs.iter().map(|(name, _)| format!("\"{name}\"")).collect();
     let tables = nfs.iter().map(|(name, settings)| format!("[nf.{}]\n{settings}\n", name.split(':').next().unwrap()));
     format!(
         "bondstone = 1\n[port.in]\ndevice = \"null\"\n[port.out]\ndevice = \"null\"\n{}\
-         [[chain]]\npath = [\"in\", {}, \"out\"]\ncores = [{}]\n",
+         [[chain]]\npath = [\"in\", {}, \"out\"]\ncores = {:?}\n",
         tables.collect::<String>(),
         path.join(", "),
-        runtime::allowed_cpus()[0],
+        allowed(cpus),
     )
+}
+
+/// Returns the allowed CPUs of these numbers; a machine with fewer has some several times.
+fn allowed(cpus: &[usize]) -> Vec<usize> {
+    let all = runtime::allowed_cpus();
+    let mut cpus: Vec<usize> = cpus.iter().map(|n| all[n % all.len()]).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
 }
 
 fn ttl() -> (&'static str, String) {
@@ -152,6 +166,99 @@ fn a_hundred_reloads_lose_and_reorder_nothing() {
     for change in [NfChange::Kept, NfChange::Reconfigured, NfChange::Added, NfChange::Removed] {
         assert!(changes(change) > 10, "{change:?}: {}", changes(change));
     }
+}
+
+#[test]
+fn chains_move_to_other_cpus_with_their_state() {
+    let _alone = alone();
+    let folder = Folder::new();
+    let file = |n: u32| {
+        let mut nfs = vec![firewall(n / 3 % 2), nat(300 + n / 5 % 2), ttl()];
+        if n % 4 == 1 {
+            nfs.push(count());
+        }
+        parse(&folder, &chain_on(&[n as usize / 2 % 2], &nfs))
+    };
+    let (results, ports) = reload_all(&(0..=60).map(file).collect::<Vec<_>>());
+    assert_eq!(results.len(), 60);
+    assert!(ports.len() == FLOWS as usize && ports.values().all(|ports| ports.len() == 1), "{ports:?}");
+    assert!(results.iter().flat_map(|r| &r.changes.nfs).all(|nf| nf.change != NfChange::Rebuilt));
+}
+
+#[test]
+fn packets_are_spread_over_more_and_fewer_cpus() {
+    let _alone = alone();
+    let folder = Folder::new();
+    let spread: [&[usize]; 6] = [&[0], &[0, 1], &[1], &[1, 0], &[0], &[1]];
+    let file = |n: usize| parse(&folder, &chain_on(spread[n % spread.len()], &[ttl(), count()]));
+    let (results, _) = reload_all(&(0..=30).map(file).collect::<Vec<_>>());
+    assert_eq!(results.len(), 30);
+}
+
+#[test]
+fn links_lead_to_other_cpus() {
+    let _alone = alone();
+    let folder = Folder::new();
+    let cpus: [[&[usize]; 2]; 7] =
+        [[&[0], &[1]], [&[0], &[0]], [&[1], &[0]], [&[1], &[0, 1]], [&[0, 1], &[0, 1]], [&[0, 1], &[1]], [&[1], &[1]]];
+    let file = |n: usize| {
+        let [front, back] = cpus[n % cpus.len()].map(allowed);
+        let text = format!(
+            "bondstone = 1\n[port.in]\ndevice = \"null\"\n[port.out]\ndevice = \"null\"\n\
+             [nf.hops]\nkind = \"ttl\"\n[nf.seen]\nkind = \"count\"\n\
+             [[chain]]\npath = [\"in\", \"hops\"]\ncores = {front:?}\n\
+             [[chain]]\npath = [\"hops.out\", \"seen\", \"out\"]\ncores = {back:?}\n"
+        );
+        parse(&folder, &text)
+    };
+    let (results, _) = reload_all(&(0..=35).map(file).collect::<Vec<_>>());
+    assert_eq!(results.len(), 35);
+}
+
+/// Packets circulate in a ring, as long as a chain forwards them.
+#[test]
+fn ports_are_added_and_removed() {
+    let _alone = alone();
+    let folder = Folder::new();
+    let file = |ports: &[&str], chains: &[[&str; 2]]| {
+        let port = |name: &&str| format!("[port.{name}]\ndevice = \"ring\"\n");
+        let chain = |[from, to]: &[&str; 2]| format!("[[chain]]\npath = [\"{from}\", \"seen\", \"{to}\"]\n");
+        let (ports, chains): (String, String) = (ports.iter().map(port).collect(), chains.iter().map(chain).collect());
+        parse(&folder, &format!("bondstone = 1\n{ports}[nf.seen]\nkind = \"count\"\n{chains}"))
+    };
+    let text = "bondstone = 1\n[port.file]\ndevice = \"pcap:in.pcap\"\n[port.a]\ndevice = \"ring\"\n\
+        [nf.seen]\nkind = \"count\"\n[[chain]]\npath = [\"file\", \"a\"]\n[[chain]]\npath = [\"a\", \"seen\", \"a\"]\n";
+    folder.capture("in.pcap", &vec![vec![7; 60]; 100]);
+    let mut engine = Engine::start(&parse(&folder, text)).unwrap();
+    let forwards = |engine: &Engine, port: &str| {
+        let sent = || engine.snapshot().ports.iter().find(|p| p.name == port).map_or(0, |p| p.sent);
+        let before = sent();
+        (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            sent() > before + 1000
+        })
+    };
+    assert!(forwards(&engine, "a"));
+    for (ports, chains, through) in [
+        (&["a", "b"][..], &[["a", "b"], ["b", "a"]][..], "b"),
+        (&["a", "b", "c"], &[["a", "b"], ["b", "c"], ["c", "a"]], "c"),
+        // not received from, and later again
+        (&["a", "b", "c"], &[["a", "b"], ["b", "c"]], ""),
+        (&["c", "a"], &[["a", "c"], ["c", "a"]], "c"),
+        (&["b", "c", "a", "d", "e"], &[["a", "b"], ["b", "c"], ["c", "d"], ["d", "e"], ["e", "a"]], "e"),
+        (&["d"], &[["d", "d"]], ""),
+    ] {
+        engine.reload(&file(ports, chains)).unwrap();
+        assert!(through.is_empty() || forwards(&engine, through), "{through}");
+    }
+    let did = engine.stop();
+    assert!(did.balanced && did.errors.is_empty(), "{did:?}");
+    let of = |name: &str| did.ports.iter().find(|port| port.name == name).unwrap();
+    assert_eq!(did.ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a", "file", "b", "c", "d", "e"]);
+    // all packets were in one of the rings
+    assert_eq!(of("file").received, 100);
+    let removed: u64 = did.ports.iter().filter_map(|port| port.drops.get("removed")).sum();
+    assert_eq!(removed + did.totals.held, 100, "{did:?}");
 }
 
 #[test]
