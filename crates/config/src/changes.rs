@@ -166,9 +166,16 @@ impl ChangedNf {
 
 /// Returns what the sandboxes of a file are and run, as text.
 fn sandboxes(file: &ChainFile) -> Vec<String> {
-    let side = |sandbox: &Sandbox| file.sandbox_side(sandbox, Path::new(""), &BTreeMap::new());
-    let json = |sandbox| side(sandbox).ok().and_then(|side| serde_json::to_string(&side).ok());
-    file.sandboxes.iter().map(|sandbox| format!("{sandbox:?} {:?}", json(sandbox))).collect()
+    let json = |sandbox: &Sandbox| {
+        let side = file.sandbox_side(sandbox, Path::new(""), &BTreeMap::new());
+        side.ok().and_then(|side| serde_json::to_string(&side).ok())
+    };
+    let of = |s: &Sandbox| {
+        let process = (&s.name, s.isolation, s.memory_mib, s.idle, s.transport);
+        let crossings = (s.interfaces, s.queues, s.spread);
+        format!("{process:?} {crossings:?} {:?}", json(s))
+    };
+    file.sandboxes.iter().map(of).collect()
 }
 
 fn find<'a>(nfs: &'a [NfConfig], name: &str) -> Option<&'a NfConfig> {

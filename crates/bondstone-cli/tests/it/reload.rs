@@ -47,13 +47,18 @@ fn the_chain_file_is_reloaded_on_request() {
     }
     let said = command(&dir, &["reload", wrong.to_str().unwrap()]);
     assert!(said.err.contains("wrong.toml:7:8") && said.err.contains("ttl"), "{}", said.err);
-    let moved = scratch.write("moved.toml", CHAIN.replace("device = \"null\"\n[nf", "device = \"ring\"\n[nf"));
-    let said = command(&dir, &["reload", moved.to_str().unwrap()]);
+    let resized = scratch.write("resized.toml", longer.replace("[port.out]\n", "[port.out]\ndescriptors = 512\n"));
+    let said = command(&dir, &["reload", resized.to_str().unwrap()]);
     assert!(
-        said.err.contains("port \"out\" cannot be changed by a reload") && said.err.contains("help:"),
+        said.err.contains("port \"out\", whose device is open, cannot be changed by a reload")
+            && said.err.contains("help:"),
         "{}",
         said.err
     );
+    // another device is opened before the one that it replaces is closed
+    let moved = scratch.write("moved.toml", longer.replace("device = \"null\"\n[nf", "device = \"ring\"\n[nf"));
+    let said = command(&dir, &["reload", moved.to_str().unwrap()]);
+    assert!(said.status == Some(0) && said.out.contains("changed       port out"), "{}{}", said.out, said.err);
     assert_eq!(nfs(&dir).len(), 2);
 
     // another file, which SIGHUP then reads again
@@ -173,4 +178,102 @@ fn tcp_connections_survive_reloads() {
     accounted(&summary);
     let lost = ["vanished", "no_edge", "nf_panic"];
     assert!(lost.iter().all(|reason| summary.0["drops"].get(reason).is_none()), "{}", summary.0["drops"]);
+}
+
+/// During a download, a third network comes and goes, and the chains move between CPUs.
+#[test]
+fn ports_and_cpus_change_during_a_download() {
+    let _alone = alone();
+    if !possible(&["iperf3"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let [home, guest, remote, gateway] =
+        ["home", "guest", "remote", "m"].map(|n| Namespace::new(&format!("ports-{n}")));
+    let (dir, file) = (scratch.path("sockets"), example(&scratch, "home-gateway.toml"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let bondstone = start_with_socket(&gateway, &file, &dir);
+    plug(&gateway, "lan0", &home, &["192.168.1.10/24"]);
+    plug(&gateway, "wan0", &remote, &["203.0.113.1/24", "198.51.100.7/32"]);
+    home.ip("route add default via 192.168.1.1");
+    let server = Running::start(remote.command("iperf3").args(["-s", "-1"]));
+    remote.wait_for_listener(5201);
+    let mut words = home.command("iperf3");
+    let client = Running::start(words.args(["-c", "198.51.100.7", "-t", "6", "-R", "-J"]));
+    let with_guests = text
+        .replace("rules = [", "rules = [\"accept src 192.168.2.0/24\",")
+        .replace("inside = [", "inside = [\"192.168.2.0/24\", ")
+        .replace(
+            "route = [{",
+            "interface.guest = { addresses = [\"192.168.2.1/24\"], mac = \"02:00:00:00:03:00\" }\nroute = [{",
+        )
+        .replace("[port.wan]", "[port.guest]\ndevice = \"tap:guest0\"\n\n[port.wan]")
+        .replace(
+            "# Traffic of",
+            "[[chain]]\ncores = [0]\nname = \"guests\"\npath = [\"guest\", \"fw\", \"router\"]\n\n# Traffic of",
+        );
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let text_with = |guests: bool, n: usize| {
+        let of = if guests { &with_guests } else { &text };
+        std::fs::write(&file, of.replace("cores = [0]", &format!("cores = [{}]", n % cpus))).unwrap();
+        let said = command(&dir, &["reload"]);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        said.out
+    };
+    for n in 0..4 {
+        let said = text_with(true, n);
+        assert!(said.contains("added         port guest") && said.contains("keeps sessions"), "{said}");
+        plug(&gateway, "guest0", &guest, &["192.168.2.10/24"]);
+        guest.ip("route add default via 192.168.2.1");
+        assert!(
+            guest.command("ping").args(["-c", "3", "-i", "0.2", "198.51.100.7"]).output().unwrap().status.success()
+        );
+        // only the CPU
+        text_with(true, n + 1);
+        assert!(guest.command("ping").args(["-c", "1", "-W", "2", "198.51.100.7"]).output().unwrap().status.success());
+        let said = text_with(false, n + 1);
+        assert!(said.contains("removed       port guest"), "{said}");
+        let left = guest.command("ip").args(["link", "show", "guest0"]).output().unwrap();
+        assert!(!left.status.success(), "the tap is closed");
+    }
+    let ended = client.end();
+    assert_eq!(ended.status, Some(0), "{}{}", ended.out, ended.err);
+    let transfer = Summary(serde_json::from_str(&ended.out).unwrap());
+    let seconds = transfer.0["intervals"].as_array().unwrap();
+    assert!(seconds.iter().all(|second| second["sum"]["bytes"].as_u64().unwrap() > 0), "{}", ended.out);
+    assert_eq!(server.end().status, Some(0));
+    let summary = bondstone.terminate().summary(130);
+    accounted(&summary);
+    assert!(summary.port("guest").number("/received") >= 16, "{}", summary.0["ports"]);
+}
+
+#[test]
+fn chains_in_front_of_a_sandbox_are_reloaded() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let text = CHAIN
+        .replace("\"hops\", ", "\"hops\", \"inner\", ")
+        .replace("[[chain]]", "[nf.inner]\nkind = \"count\"\nisolation = \"process\"\n[[chain]]");
+    let (dir, file) = (scratch.path("sockets"), scratch.write("edge.toml", &text));
+    let running = start(&dir, &file, &[]);
+    scratch.write(
+        "edge.toml",
+        text.replace("\"hops\", ", "\"hops\", \"seen\", ")
+            .replace("[nf.hops]", "[nf.seen]\nkind = \"count\"\n[nf.hops]"),
+    );
+    let said = command(&dir, &["reload"]);
+    assert!(said.status == Some(0) && said.out.contains("added         nf seen"), "{}{}", said.out, said.err);
+    let wrong = scratch.write("wrong.toml", text.replace("kind = \"count\"\niso", "kind = \"ttl\"\niso"));
+    let said = command(&dir, &["reload", wrong.to_str().unwrap()]);
+    assert!(said.status == Some(2) && said.err.contains("in sandboxes"), "{}", said.err);
+    let passed = |dir: &Path| nfs(dir).into_iter().find(|(name, _)| name == "inner").unwrap().1;
+    let before = passed(&dir);
+    assert!((0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        passed(&dir) > before
+    }));
+    assert_eq!(command(&dir, &["stop"]).status, Some(0));
+    let summary = Summary(serde_json::from_str(&running.end().out).unwrap());
+    assert_eq!(summary.0["sandboxes"][0]["starts"], 1);
+    accounted(&summary);
 }
