@@ -20,6 +20,7 @@ mod generators;
 mod images;
 mod lint;
 mod live_sessions;
+mod logs;
 mod maglev;
 mod matrix;
 mod memory;
