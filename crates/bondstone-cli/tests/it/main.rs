@@ -10,6 +10,7 @@ mod captures;
 mod common;
 mod compile;
 mod control;
+mod control_flood;
 mod cores;
 mod deploy;
 mod doctor;
