@@ -15,25 +15,27 @@ fi
 shift || true
 targets=("$@")
 # The parsers of goals and scenarios link with DPDK.
-features=()
-if pkg-config --exists libdpdk 2>/dev/null; then
-    features=(--features measure)
-fi
+linked='^(measure_text|scenario)$'
 if ((${#targets[@]} == 0)); then
     for file in fuzz_targets/*.rs; do
         target=$(basename "$file" .rs)
-        if ((${#features[@]} == 0)) && [[ $target =~ ^(measure_text|scenario)$ ]]; then
+        if [[ $target =~ $linked ]] && ! pkg-config --exists libdpdk 2>/dev/null; then
             echo "skipped: $target needs libdpdk"
             continue
         fi
         targets+=("$target")
     done
 fi
+selected=()
 for target in "${targets[@]}"; do
     [[ -f fuzz_targets/$target.rs ]] || {
         echo "unknown target: $target; targets: $(basename -s .rs fuzz_targets/*.rs | paste -sd' ')" >&2
         exit 2
     }
+    selected+=(--bin "$target")
+    if [[ $target =~ $linked ]]; then
+        selected+=(--features measure)
+    fi
 done
 
 # Check the list first, because rustup installs a toolchain that a command refers to.
@@ -55,7 +57,7 @@ else
     sanitizer="without AddressSanitizer"
 fi
 # With an explicit target the flags do not apply to build scripts and procedural macros.
-RUSTFLAGS="${flags[*]}" cargo "+$toolchain" build --release --quiet "${features[@]}" --target "$host"
+RUSTFLAGS="${flags[*]}" cargo "+$toolchain" build --release --quiet "${selected[@]}" --target "$host"
 built=${CARGO_TARGET_DIR:-target}/$host/release
 
 # The targets check for leaked packets; LeakSanitizer needs a permission that containers often lack.

@@ -1,7 +1,6 @@
 //! SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 
 use crate::exit::Exit;
-use logger::eprintln;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::time::{Duration, Instant};
@@ -58,12 +57,12 @@ pub(crate) fn on_signals(handle: impl Fn(Signal) + Send + 'static) -> anyhow::Re
             }
             match effect(&mut first, Instant::now()) {
                 Effect::Stop => {
-                    eprintln!("interrupted: stopping; interrupt again to terminate immediately");
+                    tracing::info!(target: "run", "interrupted: stopping; interrupt again to terminate immediately");
                     handle(Signal::Interrupt);
                 }
                 Effect::Ignore => {}
                 Effect::Terminate => {
-                    eprintln!("interrupted again: terminating");
+                    tracing::info!(target: "run", "interrupted again: terminating");
                     logger::flush();
                     std::process::exit(Exit::Interrupted as i32);
                 }

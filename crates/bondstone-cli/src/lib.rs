@@ -28,6 +28,7 @@ mod import;
 mod instance;
 mod interrupt;
 mod lint;
+mod log;
 mod maglev;
 mod metrics;
 mod nat;
@@ -63,7 +64,6 @@ use clap::{CommandFactory, Parser, Subcommand};
 pub use crash::CountingAllocator as Memory;
 use exit::Exit;
 use graph::Registry;
-use logger::eprintln;
 use std::io::Write;
 use std::process::ExitCode;
 use stdout::stdout;
@@ -123,6 +123,8 @@ enum Command {
     Nat(nat::Nat),
     #[command(subcommand)]
     Maglev(maglev::Maglev),
+    #[command(subcommand)]
+    Log(log::Log),
     Stop(stop::Stop),
     #[cfg(feature = "measure")]
     Bench(Box<bench::Bench>),
@@ -200,6 +202,9 @@ fn run(registry: &Registry) -> ExitCode {
             };
         }
     };
+    if !matches!(command, Command::Run(_)) {
+        run::log::init_plain(matches!(command, Command::SandboxProcess { .. }));
+    }
     let result = match command {
         Command::SandboxProcess { spec, inner } => return sandbox::run_process(registry, &spec, inner),
         Command::SandboxesAtSwitch { file } => {
@@ -220,6 +225,7 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Routes(routes) => routes.run(),
         Command::Nat(nat) => nat.run(),
         Command::Maglev(maglev) => maglev.run(),
+        Command::Log(log) => log.run(),
         Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(registry),
@@ -247,7 +253,7 @@ fn run(registry: &Registry) -> ExitCode {
         .unwrap_or_else(|e: anyhow::Error| {
             // a reader that has closed the output, such as `head`, needs no message
             if !is_broken_pipe(&e) {
-                eprintln!("error: {e:#}");
+                tracing::error!(target: "run", "{e:#}");
             }
             exit::of(&e)
         })

@@ -1,6 +1,5 @@
 //! Messages to the service manager that has started the program (`sd_notify(3)`); none without one.
 
-use logger::eprintln;
 use sd_notify::NotifyState;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ impl ServiceManager {
     /// Notifies it that the run has started.
     pub(crate) fn ready() -> ServiceManager {
         if let Err(e) = sd_notify::notify(&[NotifyState::Ready]) {
-            eprintln!("warning: the service manager cannot be notified: {e}");
+            tracing::warn!(target: "run", "the service manager cannot be notified: {e}");
         }
         ServiceManager { interval: sd_notify::watchdog_enabled().map(|limit| limit / 2), last: Instant::now() }
     }

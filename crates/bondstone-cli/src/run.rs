@@ -1,6 +1,7 @@
 //! `bondstone run`.
 
 mod drain;
+pub(crate) mod log;
 mod operations;
 mod reloader;
 mod streams;
@@ -20,7 +21,6 @@ use diagnostics::Diagnostics;
 use dpdk::Memory;
 use drain::Drain;
 use graph::{FileVersion, Registry};
-use logger::eprintln;
 use reloader::Reloader;
 use runtime::{Cycles, IdlePolicy, LiveNfs, Name, Options, PortSummary, Summary};
 use sandbox::SandboxedEngine;
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 
 /// Runs a chain file: opens its ports, forwards packets along its chains, and counts every packet.
 ///
-/// Prints rates every second, and a summary when all captures are read, after the given time, or on Ctrl-C.
+/// Prints a summary when all captures are read, after the given time, or on Ctrl-C; on a terminal also rates every second.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Ports (device = \"...\" in the file; text after a comma is passed to the DPDK driver):
@@ -84,6 +84,8 @@ pub(crate) struct Run {
     /// Prints the summary as JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    log: log::LogArgs,
 }
 
 /// Describes what a worker does while no packets arrive.
@@ -106,10 +108,12 @@ enum Event {
 
 impl Run {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
+        self.log.init(&self.chain)?;
         let version = FileVersion::of(&self.chain);
         let file = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
-            eprintln!("warning: {warning}");
+            let warning = warning.to_string();
+            tracing::warn!(target: "run", cause = warning, "{warning}");
         }
         let (sender, events) = channel();
         let interrupt = sender.clone();
@@ -124,7 +128,8 @@ impl Run {
         let group = self.control_group()?;
         let memory = self.memory.map(|bytes| bytes.as_u64());
         for sandbox in &file.sandboxes {
-            eprintln!("starting sandbox {}: {}", sandbox.name, sandbox.isolation.name());
+            let (name, isolation) = (sandbox.name.as_str(), sandbox.isolation.name());
+            tracing::info!(target: "sandbox", sandbox = name, isolation, "starting sandbox {name}: {isolation}");
         }
         let idle = match file.idle {
             config::Idle::Poll => IdlePolicy::Poll,
@@ -141,14 +146,17 @@ impl Run {
             e => e,
         })?;
         for note in chains.notes() {
-            eprintln!("note: {note}");
+            tracing::info!(target: "run", cause = %note, "{note}");
         }
         chains.engine().leave_worker_cpus();
         let mut before = chains.snapshot();
         for sandbox in &before.sandboxes {
             let idle = if sandbox.sleeps { ", sleeps when idle" } else { "" };
             let runtime::SandboxSummary { name, isolation, runtime, transport, startup_ms, .. } = sandbox;
-            eprintln!(
+            tracing::info!(
+                target: "sandbox",
+                sandbox = name,
+                startup_ms,
                 "sandbox {name}: {isolation} ({runtime}), transport {transport}, ready after {startup_ms:.0} ms{idle}"
             );
         }
@@ -157,12 +165,14 @@ impl Run {
                 Some("vhost" | "virtio-user" | "memif") => "the other side to connect",
                 _ => "the link to come up",
             };
-            eprintln!("port {:?} ({}): waiting for {event}", port.name, port.device);
+            let (name, device) = (port.name.as_str(), port.device.as_str());
+            tracing::info!(target: "run", port = name, device, "port {name:?} ({device}): waiting for {event}");
         }
         let metrics = self.metrics.map(|address| serve_metrics(address, sender.clone())).transpose()?;
         let server = self.serve(sender, chains.engine().live_nfs().clone(), group)?;
         for (cpu, worker) in &before.workers {
-            eprintln!("CPU {cpu} runs {}, {}", worker.chains.join(", "), idle_description(chains.idle()));
+            let (chains, idle) = (worker.chains.join(", "), idle_description(chains.idle()));
+            tracing::info!(target: "run", cpu, "CPU {cpu} runs {chains}, {idle}");
         }
         let mut reloader = Reloader::new((&self.chain, version), registry, self.watch, &chains);
         let mut manager = ServiceManager::ready();
@@ -180,14 +190,14 @@ impl Run {
             }
             if elapsed >= next {
                 let now = chains.snapshot();
-                eprintln!("{}", rates_line(has_printed.then_some(&before), &now));
+                log_rates(has_printed.then_some(&before), &now);
                 has_printed = true;
-                print_link_changes(&before, &now);
-                print_restarts(&before, &now);
+                log_link_changes(&before, &now);
+                log_restarts(&before, &now);
                 let is_known =
                     |error: &&String| before.errors.iter().any(|old| without_count(old) == without_count(error));
                 let new = now.errors.iter().filter(|error| !is_known(error));
-                new.for_each(|error| eprintln!("warning: {error}"));
+                new.for_each(|error| tracing::warn!(target: "run", cause = without_count(error), "{error}"));
                 before = now;
                 next += Duration::from_secs(1);
             }
@@ -220,12 +230,15 @@ impl Run {
                     drop(result.send(Err(Refusal::new("the run is stopping already"))));
                 }
                 Ok(Event::Request(Request::Stop { drain: Some(seconds) }, result)) => {
-                    eprintln!("note: receiving no more packets; stops once all are forwarded, or after {seconds} s");
+                    tracing::info!(
+                        target: "run",
+                        "receiving no more packets; stops once all are forwarded, or after {seconds} s"
+                    );
                     drain = Some(Drain::start(&chains, seconds, result));
                 }
                 Ok(Event::Request(Request::Stop { drain: None }, result)) => {
                     drop(result.send(Ok(serde_json::Value::Null.into())));
-                    eprintln!("note: stopped through the control socket");
+                    tracing::info!(target: "run", "stopped through the control socket");
                     break;
                 }
                 // executed by the thread of the client
@@ -244,11 +257,11 @@ impl Run {
         drop(server);
         let printed = self.print(&summary);
         for error in &summary.errors {
-            eprintln!("error: {error}");
+            tracing::error!(target: "run", cause = without_count(error), "{error}");
         }
         let exit = match () {
             () if !summary.balanced && summary.stuck.is_empty() => {
-                eprintln!("error: packet counts do not add up: this is a bug in Bondstone");
+                tracing::error!(target: "run", "packet counts do not add up: this is a bug in Bondstone");
                 Exit::Failed
             }
             () if !summary.errors.is_empty() => Exit::Failed,
@@ -274,7 +287,7 @@ impl Run {
             (None, Some(dir)) => match control::own_socket(&dir, &self.chain, group) {
                 Ok(socket) => socket,
                 Err(e) => {
-                    eprintln!("note: no control socket in {}: {e}", dir.display());
+                    tracing::warn!(target: "control", "no control socket in {}: {e}", dir.display());
                     return Ok(None);
                 }
             },
@@ -300,7 +313,7 @@ impl Run {
         match Server::start_for_group(&socket, group, hello, handle) {
             Ok(server) => Ok(Some(server)),
             Err(e) if self.control.is_none() => {
-                eprintln!("note: no control socket {}: {e}", socket.display());
+                tracing::warn!(target: "control", "no control socket {}: {e}", socket.display());
                 Ok(None)
             }
             Err(e) => Err(runtime::Error::Environment {
@@ -334,14 +347,14 @@ fn serve_metrics(address: SocketAddr, events: Sender<Event>) -> Result<metrics::
         problem: format!("metrics at {address}: {e}"),
         remedy: "name an address of this machine and a port that no other process uses".to_owned(),
     })?;
-    eprintln!("note: metrics at http://{}/metrics", server.address());
+    tracing::info!(target: "metrics", "metrics at http://{}/metrics", server.address());
     Ok(server)
 }
 
 /// Executes this program again with the same arguments, on ordinary pages: DPDK cannot be started again in a process.
 /// Returns the error if that fails.
 fn restart_on_ordinary_pages(problem: String) -> runtime::Error {
-    eprintln!("note: {problem}; starting again on ordinary pages");
+    tracing::info!(target: "run", "{problem}; starting again on ordinary pages");
     logger::flush();
     let mut command = Command::new("/proc/self/exe");
     command.args(std::env::args_os().skip(1)).env(Memory::VARIABLE, Memory::ORDINARY);
@@ -356,25 +369,42 @@ const RESULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of rows that are printed of an NF's table.
 const MAX_ROWS: usize = 20;
 
-/// Returns a line with the rates since `before`, or since the start.
-fn rates_line(before: Option<&Summary>, now: &Summary) -> String {
+/// Logs the rates since `before`, or since the start.
+fn log_rates(before: Option<&Summary>, now: &Summary) {
+    if !tracing::enabled!(target: "rates", tracing::Level::DEBUG) {
+        return;
+    }
     let seconds = (now.seconds - before.map_or(0.0, |b| b.seconds)).max(1e-9);
-    let per_second = |of: &dyn Fn(&Summary) -> u64| rate(of(now).saturating_sub(before.map_or(0, of)) as f64 / seconds);
+    let pps = |of: &dyn Fn(&Summary) -> u64| of(now).saturating_sub(before.map_or(0, of)) as f64 / seconds;
     let port = |(n, port): (usize, &PortSummary)| {
-        let (received, sent) = (per_second(&|s| s.ports[n].received), per_second(&|s| s.ports[n].sent));
+        let (received, sent) = (rate(pps(&|s| s.ports[n].received)), rate(pps(&|s| s.ports[n].sent)));
         format!("{} rx {received}pps tx {sent}pps", port.name)
     };
     let ports: Vec<String> = now.ports.iter().enumerate().map(port).collect();
-    let dropped = per_second(&|s| s.totals.dropped);
-    format!("{:>5.0} s  {}  dropped {dropped}pps", now.seconds, ports.join("  "))
+    let [received, sent, dropped] =
+        [pps(&|s| s.totals.received), pps(&|s| s.totals.sent), pps(&|s| s.totals.dropped)].map(f64::round);
+    let (elapsed, ports) = (now.seconds, ports.join("  "));
+    tracing::debug!(
+        target: "rates",
+        received_pps = received,
+        sent_pps = sent,
+        dropped_pps = dropped,
+        "{elapsed:>5.0} s  {ports}  dropped {}pps",
+        rate(dropped)
+    );
 }
 
-/// Prints changes of link states.
-fn print_link_changes(before: &Summary, now: &Summary) {
+/// Logs changes of link states.
+fn log_link_changes(before: &Summary, now: &Summary) {
     for (b, n) in before.ports.iter().zip(&now.ports) {
+        let (port, device) = (n.name.as_str(), n.device.as_str());
         match (b.link, n.link) {
-            (Some(true), Some(false)) => eprintln!("warning: port {:?} ({}): link down", n.name, n.device),
-            (Some(false), Some(true)) => eprintln!("note: port {:?} ({}): link up", n.name, n.device),
+            (Some(true), Some(false)) => {
+                tracing::warn!(target: "run", port, device, "port {port:?} ({device}): link down")
+            }
+            (Some(false), Some(true)) => {
+                tracing::info!(target: "run", port, device, "port {port:?} ({device}): link up")
+            }
             _ => {}
         }
     }
@@ -385,11 +415,12 @@ fn without_count(error: &str) -> &str {
     error.strip_suffix(" times)").and_then(|rest| rest.rsplit_once(" (")).map_or(error, |(text, _)| text)
 }
 
-/// Prints restarts of sandboxes.
-fn print_restarts(before: &Summary, now: &Summary) {
+/// Logs restarts of sandboxes.
+fn log_restarts(before: &Summary, now: &Summary) {
     for (b, n) in before.sandboxes.iter().zip(&now.sandboxes) {
         if n.up && (!b.up || n.starts != b.starts) {
-            eprintln!("note: sandbox {:?}: restarted in {:.0} ms", n.name, n.startup_ms);
+            let (sandbox, ms) = (n.name.as_str(), n.startup_ms);
+            tracing::info!(target: "sandbox", sandbox, startup_ms = ms, "sandbox {sandbox:?}: restarted in {ms:.0} ms");
         }
     }
 }

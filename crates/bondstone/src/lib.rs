@@ -37,6 +37,8 @@ mod book;
 pub use bondstone_cli::{Memory, main};
 #[cfg(feature = "program")]
 pub use nf;
+/// Log messages: their macros, such as `tracing::warn!`.
+pub use tracing;
 pub use {diagnostics, graph, packet, streams, tables, wire};
 
 /// Types and traits that most NFs use: `use bondstone::prelude::*`.

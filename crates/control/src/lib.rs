@@ -40,8 +40,8 @@ pub use client::{Client, ClientError, ResultStream, StreamEnder};
 pub use directory::{directories, instances, own_socket, runtime_directory};
 pub use group::Group;
 pub use protocol::{
-    Capture, CaptureStarted, DRAIN_MAX, Direction, Hello, MAX_LINE_LEN, MaglevBackend, MaglevBackends, MaglevDrained,
-    NatClosed, NatSession, NatSessions, NextHop, Refusal, Request, Route, RouteChange, RoutesChanged, RoutesPage,
-    RuleChange, RuleEntry, RulesChanged, RulesPage, VERSION, schema,
+    Capture, CaptureStarted, DRAIN_MAX, Direction, Hello, LogLevels, MAX_LINE_LEN, MaglevBackend, MaglevBackends,
+    MaglevDrained, NatClosed, NatSession, NatSessions, NextHop, Refusal, Request, Route, RouteChange, RoutesChanged,
+    RoutesPage, RuleChange, RuleEntry, RulesChanged, RulesPage, VERSION, schema,
 };
 pub use server::{Connection, Counters, MAX_CLIENTS, Reply, Server, Stream};

@@ -1,10 +1,12 @@
 //! Requests and responses.
 
+mod log;
 mod maglev;
 mod nat;
 mod routes;
 mod rules;
 
+pub use log::LogLevels;
 pub use maglev::{MaglevBackend, MaglevBackends, MaglevDrained};
 pub use nat::{NatClosed, NatSession, NatSessions};
 pub use routes::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
@@ -158,6 +160,15 @@ pub enum Request {
         /// Changes, in order.
         changes: Vec<RouteChange>,
     },
+    /// Returns or changes the levels of log messages; returns [`LogLevels`].
+    LogLevel {
+        /// Levels from now on, such as `warn` or `info,nf=debug`, or with `target` its level; by default they stay.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        set: Option<String>,
+        /// Target of messages, such as `nf`; by default all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<String>,
+    },
 }
 
 impl Request {
@@ -281,6 +292,7 @@ pub fn schema() -> serde_json::Value {
         maglev_drain: MaglevDrained,
         routes: RoutesPage,
         change_routes: RoutesChanged,
+        log_level: LogLevels,
     }
     serde_json::to_value(schemars::schema_for!(Protocol)).unwrap_or_default()
 }
@@ -314,6 +326,7 @@ mod tests {
             r#"{"request":"nat-close","nf":"nat"}"#,
             r#"{"request":"nat-sessions","filter":"tcp"}"#,
             r#"{"request":"maglev-drain","backend":"a"}"#,
+            r#"{"request":"log-level","set":7}"#,
             "{}",
             "[]",
             "7",

@@ -25,6 +25,9 @@ const LIMITS: Limits = Limits { len: MAX_LINE_LEN, time: MAX_WAIT };
 /// Interval at which a client that sends nothing is checked for the end of the server.
 const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Longest text of a refused request that is logged, in characters.
+const MAX_LOGGED: usize = 200;
+
 /// Counts of a server.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -198,6 +201,7 @@ where
         if clients.len() >= MAX_CLIENTS {
             shared.counters.refused_clients.fetch_add(1, Ordering::Relaxed);
             let refusal = Refusal::new(format!("{MAX_CLIENTS} clients are connected already"));
+            tracing::warn!(target: "control", "client refused: {refusal}");
             // ignore errors: the client is gone
             let _ = stream.set_nonblocking(true);
             let _ = send(&stream, &Response::Error(refusal));
@@ -228,6 +232,16 @@ fn send(mut stream: &UnixStream, line: &impl serde::Serialize) -> std::io::Resul
     stream.write_all(&line)
 }
 
+/// Returns the name of a request.
+fn name(line: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        request: String,
+    }
+    // it is a request
+    serde_json::from_slice(line).map_or_else(|_| String::new(), |Named { request }| request)
+}
+
 /// Serves one client until it or the server ends.
 fn serve<F>(stream: &UnixStream, shared: &Shared<F>) -> std::io::Result<()>
 where
@@ -247,12 +261,14 @@ where
         };
         if let Some(problem) = refusal {
             shared.counters.invalid.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(target: "control", "client disconnected: {problem}");
             return send(stream, &Response::Error(Refusal::new(problem)));
         }
         let start = Instant::now();
         let response = match serde_json::from_slice(&line) {
             Ok(request) => {
                 shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(target: "control", request = name(&line).as_str(), "request {}", name(&line));
                 match (shared.handle)(request, &shared.counters) {
                     Ok(Reply { value, stream: None }) => Response::Ok(value),
                     Ok(Reply { value, stream: Some(write) }) => {
@@ -264,7 +280,11 @@ where
             }
             Err(e) => {
                 shared.counters.invalid.fetch_add(1, Ordering::Relaxed);
-                Response::Error(Refusal::new(format!("is not a request: {e}")))
+                let refusal = Refusal::new(format!("is not a request: {e}"));
+                // it contains text of the client
+                let logged: String = refusal.problem.chars().take(MAX_LOGGED).collect();
+                tracing::warn!(target: "control", "request refused: {logged}");
+                Response::Error(refusal)
             }
         };
         send(stream, &response)?;

@@ -1,6 +1,5 @@
 //! Memory of large exact-match tables, and progress reports while they are filled.
 
-use logger::eprintln;
 use std::time::{Duration, Instant};
 use tables::cuckoo::{Key, Settings};
 use tables::{Backing, Pages};
@@ -37,8 +36,10 @@ pub(crate) fn warn_small_pages(nf: &str, tables: &[Backing]) {
     let small: usize = tables.iter().map(|backing| backing.ordinary).sum();
     if small > SMALL_PAGES_MAX {
         let pages = (small >> 21) * 11 / 10 + (RESERVED_FOR_PACKETS as usize >> 21) + 1;
-        eprintln!(
-            "warning: {nf}: {} MiB of its table are in 4 KiB pages, which makes look-ups slow\n\
+        tracing::warn!(
+            target: "nf",
+            nf,
+            "{nf}: {} MiB of its table are in 4 KiB pages, which makes look-ups slow\n\
              help: allocate huge pages (as root: echo {pages} > /proc/sys/vm/nr_hugepages)",
             small >> 20
         );
@@ -67,7 +68,8 @@ impl<'a> Progress<'a> {
         if self.last_report.elapsed() > REPORT_INTERVAL {
             self.last_report = Instant::now();
             let (done, seconds) = (self.finished + done, self.started.elapsed().as_secs());
-            eprintln!("{}: inserted {done} of {} table entries in {seconds} s", self.nf, self.total);
+            let (nf, total) = (self.nf, self.total);
+            tracing::info!(target: "nf", nf, done, total, "{nf}: inserted {done} of {total} table entries in {seconds} s");
         }
     }
 

@@ -4,7 +4,6 @@ use crate::confinement::cgroup::{ControlGroups, Limits};
 use crate::launch::{CLOSE, MAX_MESSAGE, Message, REPORT, STOP};
 use crate::line_limit::LineLimit;
 use crate::starvation::CpuTimes;
-use logger::eprintln;
 use nix::sys::signal::Signal;
 use runtime::{Name, NfSummary, Occupancy, PortSummary, Summary};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tracing::Level;
 
 /// Interval at which processes are checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -499,6 +499,7 @@ impl Slot {
         let out = if launch.reports_on_stdout { OwnedFd::from(its.try_clone()?).into() } else { Stdio::null() };
         // a Ctrl-C of the terminal must not reach it
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command.env(logger::LEVEL_VARIABLE, logger::directives().to_string());
         command.process_group(0).stdin(OwnedFd::from(its)).stdout(out).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let stderr = child.stderr.take();
@@ -596,7 +597,10 @@ fn forward_stderr(process: &SupervisedProcess, from: impl Read) {
     let mut from = BufReader::with_capacity(SUPPRESSED_READ.1, Output { from, suppressed: false });
     let (mut bytes, mut last) = (vec![], vec![]);
     let report = |suppressed: u64| {
-        eprintln!("warning: sandbox {:?}: {suppressed} lines of its output were suppressed", process.sandbox)
+        let sandbox = process.sandbox.as_str();
+        tracing::warn!(
+            target: "sandbox", sandbox, suppressed, "sandbox {sandbox:?}: {suppressed} lines of its output were suppressed"
+        );
     };
     loop {
         bytes.clear();
@@ -625,11 +629,22 @@ fn forward_stderr(process: &SupervisedProcess, from: impl Read) {
         suppressed.into_iter().for_each(report);
         if allowed {
             let line = String::from_utf8_lossy(&bytes);
-            eprintln!("sandbox {}: {}", process.sandbox, printable(line.trim_end()));
+            log_output(&process.sandbox, &printable(line.trim_end()));
         }
         if !continues {
             std::mem::swap(&mut last, &mut bytes);
         }
+    }
+}
+
+/// Logs a line of output with the level that its beginning names.
+fn log_output(sandbox: &str, line: &str) {
+    use tracing::{debug, error, info, warn};
+    match logger::level_of(line) {
+        Level::ERROR => error!(target: "output", sandbox, "sandbox {sandbox}: {line}"),
+        Level::WARN => warn!(target: "output", sandbox, "sandbox {sandbox}: {line}"),
+        Level::INFO => info!(target: "output", sandbox, "sandbox {sandbox}: {line}"),
+        _ => debug!(target: "output", sandbox, "sandbox {sandbox}: {line}"),
     }
 }
 

@@ -122,6 +122,7 @@ fn serve<F: Fn() -> Option<Summary>>(stream: &TcpStream, snapshot: &Mutex<F>) ->
             None => ("503 Service Unavailable", "text/plain", "the run is ending\n".to_owned()),
         },
     };
+    tracing::debug!(target: "metrics", status, "request for metrics: {status}");
     let allow = if status.starts_with("405") { "Allow: GET\r\n" } else { "" };
     let length = body.len();
     let head = format!(

@@ -1,4 +1,4 @@
-//! Live operations on NFs, executed by the threads of clients of the control socket.
+//! Live operations on NFs and log messages, executed by the threads of clients of the control socket.
 
 use control::{
     MaglevBackends, MaglevDrained, NatClosed, NatSessions, Refusal, Request, RoutesChanged, RoutesPage, RulesChanged,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Kinds with sessions.
 const NAT: &[&str] = &[Nat44::KIND, Nat64::KIND];
 
-/// Executes a request that operates an NF; returns `None` for others.
+/// Executes a request that operates an NF or the log; returns `None` for others.
 pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_json::Value, Refusal>> {
     Some(match request {
         Request::Rules { nf, from } => select::<LiveRules>(nfs, nf.as_deref(), &[Firewall::KIND])
@@ -34,6 +34,9 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
             .and_then(|(nf, live)| to_json(&RoutesPage { nf, ..live.page(from.as_deref())? })),
         Request::ChangeRoutes { nf, changes } => select::<LiveRoutes>(nfs, nf.as_deref(), &[L3fwd::KIND])
             .and_then(|(nf, live)| to_json(&RoutesChanged { nf, ..live.change(changes)? })),
+        Request::LogLevel { set, target } => {
+            super::log::level(set.as_deref(), target.as_deref()).and_then(|levels| to_json(&levels))
+        }
         Request::Stats {}
         | Request::Reload { .. }
         | Request::Capture(_)

@@ -5,7 +5,6 @@ use config::ChainFile;
 use control::Refusal;
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::{FileVersion, Registry};
-use logger::eprintln;
 use runtime::Reloaded;
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
@@ -67,13 +66,25 @@ impl<'a> Reloader<'a> {
         let read = ChainFile::read(&path, self.registry).map_err(|errors| runtime::Error::Input(Diagnostics(errors)));
         let registry = self.registry;
         let reloaded = read.and_then(|new| {
-            new.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            for warning in new.warnings.iter().map(ToString::to_string) {
+                tracing::warn!(target: "reload", cause = warning, "{warning}");
+            }
             while_alive(manager, || chains.reload(&new, registry))
         });
         match reloaded {
             Ok(reloaded) => {
-                eprintln!("note: reloaded {}: {}", path.display(), describe_times(&reloaded));
-                reloaded.changes.to_string().lines().for_each(|line| eprintln!("  {line}"));
+                let Reloaded { build_ms, exchange_ms, pause_us, .. } = reloaded;
+                let changes: String = reloaded.changes.to_string().lines().map(|line| format!("\n  {line}")).collect();
+                tracing::info!(
+                    target: "reload",
+                    file = %path.display(),
+                    build_ms,
+                    exchange_ms,
+                    pause_us,
+                    "reloaded {}: {}{changes}",
+                    path.display(),
+                    describe_times(&reloaded)
+                );
                 self.file = path;
                 if let Some(watch) = &mut self.watch {
                     watch.loaded = loaded(&self.file, version, chains);
@@ -81,7 +92,7 @@ impl<'a> Reloader<'a> {
                 serde_json::to_value(reloaded).map_err(|e| Refusal::new(e.to_string()))
             }
             Err(e) => {
-                eprintln!("error: {e}\nnote: nothing has changed");
+                tracing::error!(target: "reload", file = %path.display(), "{e}\nnote: nothing has changed");
                 Err(match e {
                     runtime::Error::Input(Diagnostics(all)) => refusal(all),
                     e => Refusal::new(e.to_string()),

@@ -408,7 +408,7 @@ fn two_interrupts_in_quick_succession_are_one() {
     let mut running = Running::run(&file, &[]);
     running.started();
     running.signal(Signal::INT);
-    running.wait_for("the first interrupt", |line| line.starts_with("interrupted: stopping"));
+    running.wait_for("the first interrupt", |line| line.starts_with("note: interrupted: stopping"));
     running.signal(Signal::INT);
     running.end().summary(130);
 }

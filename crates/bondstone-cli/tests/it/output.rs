@@ -63,6 +63,7 @@ fn a_standard_error_that_accepts_nothing_does_not_end_the_data_plane() {
         [("full", Stdio::from(full())), ("closed", Stdio::from(closed())), ("blocked", Stdio::from(writer))]
     {
         let mut run = command(&["run", file.to_str().unwrap(), "--json", "--for", "1200ms"]);
+        run.args(["--log-level", "info,rates=debug"]);
         let mut child = run.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         assert_eq!(end(&mut child).code(), Some(0), "{what}");
         let mut text = String::new();

@@ -6,7 +6,6 @@ use super::rule_set::{Edit, RuleCounters, RuleSet, WorkerRules, compaction_delay
 use control::RulesChanged;
 use diagnostics::Diagnostic;
 use graph::{Context, Counter, SettingFiles};
-use logger::eprintln;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -168,7 +167,8 @@ impl LiveRules {
             }
             Err(error) => {
                 self.rejected.fetch_add(1, Ordering::Relaxed);
-                eprintln!("firewall: the rules remain unchanged: {error}");
+                let file = self.source.file.as_deref().map(|file| file.display().to_string());
+                tracing::warn!(target: "nf", file, "firewall: the rules remain unchanged: {error}");
             }
         }
     }

@@ -38,6 +38,8 @@ impl Running {
 
     /// Starts a program.
     pub fn start(command: &mut Command) -> Running {
+        // with lines of rates, which are logged only on a terminal by default
+        command.env("BONDSTONE_LOG", "info,rates=debug");
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let (mut out, err) = (child.stdout.take().unwrap(), BufReader::new(child.stderr.take().unwrap()));
@@ -91,7 +93,7 @@ impl Running {
 
     /// Waits until its workers run.
     pub fn started(&mut self) {
-        self.wait_for("its workers", |line| line.starts_with("CPU "));
+        self.wait_for("its workers", |line| line.starts_with("note: CPU "));
     }
 
     /// Waits until packets have moved and then, for two seconds, none.
