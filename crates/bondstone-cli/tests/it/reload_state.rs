@@ -4,6 +4,7 @@ use crate::common::flows::{FLOWS, capture, chain, json, until};
 use crate::common::gateway::accounted;
 use crate::common::instance::{command, start};
 use crate::common::{Scratch, Summary, alone};
+use std::collections::BTreeMap;
 
 #[test]
 fn connections_of_a_load_balancer_stay_when_backends_change() {
@@ -58,6 +59,53 @@ fn connections_of_a_load_balancer_stay_when_backends_change() {
     let after = connections();
     assert_eq!(after[1], before[1]);
     assert!(after[0].1 > 0 && after[2].1 >= before[2].1, "{before:?} {after:?}");
+
+    assert_eq!(command(&dir, &["stop"]).status, Some(0));
+    let summary = Summary(serde_json::from_str(&running.end().out).unwrap());
+    accounted(&summary);
+    assert_eq!(summary.0["drops"], serde_json::json!({}));
+}
+
+#[test]
+fn sessions_of_nat44_stay_when_forwards_change() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    capture(&scratch, |n| wire::build::udp4([10, 0, 0, 5], [198, 51, 100, 1], 2000 + n, 53).pad_to(60).to_vec());
+    let dir = scratch.path("sockets");
+    let file = |forwards: &str| {
+        let nf = format!("[nf.nat]\nkind = \"nat44\"\nexternal = [\"203.0.113.1\"]\nforward = [{forwards}]\n");
+        scratch.write("edge.toml", chain(&nf, "\"nat:inside\""))
+    };
+    let running = start(&dir, &file("\"udp 203.0.113.1:53 -> 10.0.0.5:2001\""), &[]);
+    let sessions = || {
+        let list = json(&dir, &["nat", "sessions", "--json", "--limit", "0"]);
+        let text = |session: &serde_json::Value, key: &str| session[key].as_str().unwrap().to_owned();
+        let sessions = list["sessions"].as_array().unwrap().iter();
+        sessions.map(|session| (text(session, "inside"), text(session, "outside"))).collect::<BTreeMap<_, _>>()
+    };
+    let closed = || {
+        let stats = json(&dir, &["stats", "--json"]);
+        stats["nfs"][0]["counters"]["closed_by_reload"].as_u64().unwrap_or_default()
+    };
+    until("all sessions exist", || sessions().len() == usize::from(FLOWS));
+    let before = sessions();
+    assert_eq!(
+        (before["10.0.0.5:2001"].as_str(), before["10.0.0.5:2000"].as_str()),
+        ("203.0.113.1:53", "203.0.113.1:2000")
+    );
+
+    // a removed forward, a forward of a port that another host's session has, and one of a session's port to its host
+    file("\"udp 203.0.113.1:2000 -> 10.0.0.6:53\", \"udp 203.0.113.1:2002 -> 10.0.0.5:2002\"");
+    let said = command(&dir, &["reload"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(said.out.contains("reconfigured  nf nat (nat44): forward; keeps sessions"), "{}", said.out);
+    until("two sessions are closed", || closed() == 2);
+    // by the next packets
+    until("all sessions exist again", || sessions().len() == usize::from(FLOWS));
+    let after = sessions();
+    let changed: Vec<_> =
+        before.iter().filter(|(inside, outside)| after[*inside] != **outside).map(|(i, _)| i).collect();
+    assert_eq!(changed, ["10.0.0.5:2000", "10.0.0.5:2001"]);
 
     assert_eq!(command(&dir, &["stop"]).status, Some(0));
     let summary = Summary(serde_json::from_str(&running.end().out).unwrap());
