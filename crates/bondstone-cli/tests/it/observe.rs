@@ -177,7 +177,7 @@ fn packets_are_traced_through_the_gateway() {
         "1 accept src 192.168.1.0/24 +1",
         "leaves by fw.out",
         "enters router:lan",
-        "router: 198.51.100.7: next hop 203.0.113.1",
+        "router: 198.51.100.7: route 0.0.0.0/0 via 203.0.113.1",
         "leaves by router.wan",
         "ipv4 ttl 64 -> 63",
         "enters nat:inside",
