@@ -107,6 +107,7 @@ fn describe(step: &Step) -> String {
         StepKind::Enters { nf, input: None } => format!("enters {nf}"),
         StepKind::Enters { nf, input: Some(input) } => format!("enters {nf}:{input}"),
         StepKind::Explains { nf, text } => format!("  {nf}: {text}"),
+        StepKind::Operator { nf, operator, result, cycles } => format!("  {nf}: {operator}: {result}, {cycles} cycles"),
         StepKind::Processed { nf, cycles, counters } if counters.is_empty() => format!("  {nf}: {cycles} cycles"),
         StepKind::Processed { nf, cycles, counters } => format!("  {nf}: {cycles} cycles; {}", counters.join(", ")),
         StepKind::Leaves { nf, output } => format!("leaves by {nf}.{output}"),

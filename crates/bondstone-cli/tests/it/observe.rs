@@ -1,5 +1,6 @@
 //! `bondstone capture` and `bondstone trace`.
 
+use crate::common::flows;
 use crate::common::gateway::{accounted, example, plug, start_with_socket};
 use crate::common::instance::{CHAIN, command, program, start};
 use crate::common::namespace::{Namespace, done, possible};
@@ -210,6 +211,52 @@ fn packets_are_traced_through_the_gateway() {
     assert_eq!((&step(1, "created")["nf"], &step(1, "sent")["to"]), (&"router".into(), &"lan".into()));
     assert_eq!(packet["is_held"], false);
     gateway.end();
+}
+
+#[test]
+fn operators_of_an_nf_are_traced_one_by_one() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    flows::capture(&scratch, |n| {
+        let frame = wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 2000 + n, 53);
+        frame.ttl(if n % 2 == 0 { 64 } else { 1 }).pad_to(60).to_vec()
+    });
+    let dir = scratch.path("sockets");
+    let edge = scratch.write("edge.toml", flows::chain("", "\"ttl\""));
+    let running = start(&dir, &edge, &[]);
+    // another trace and a capture at the same time change nothing
+    let trace = |arguments: &[&str]| command(&dir, &[&["trace", "-n", "1"], arguments].concat());
+    let said = trace(&["--filter", "ip[8] == 64"]);
+    let lines: Vec<&str> = said.out.lines().map(str::trim).collect();
+    let at = lines.iter().position(|line| *line == "enters ttl").unwrap_or_else(|| panic!("{}{}", said.out, said.err));
+    let is_step = |line: &str, wanted: &str| line.starts_with(&format!("ttl: {wanted}, ")) && line.ends_with(" cycles");
+    for (line, wanted) in lines[at + 1..].iter().zip([
+        "parse ethernet: passed",
+        "group_by: branch 0",
+        "parse ipv4: passed",
+        "filter ttl_expired: passed",
+        "transform: changed",
+    ]) {
+        assert!(is_step(line, wanted), "{line}: {}", said.out);
+    }
+    assert_eq!(
+        (lines[at + 6], lines[at + 8], lines[at + 9]),
+        ("ipv4 ttl 64 -> 63", "leaves by ttl.out", "sent to out")
+    );
+
+    let said = trace(&["--json", "--filter", "ip[8] == 1"]);
+    let packet: Value = serde_json::from_str(&said.out).unwrap();
+    let steps = packet["steps"].as_array().unwrap();
+    let operators: Vec<_> = steps.iter().filter(|step| step["step"] == "operator").collect();
+    assert_eq!(operators.len(), 4, "{packet:#}");
+    let last = operators[3];
+    assert_eq!((&last["operator"], &last["result"]), (&"filter ttl_expired".into(), &"dropped: ttl_expired".into()));
+    let cycles = |step: &Value| step["cycles"].as_u64().unwrap();
+    let all = steps.iter().find(|step| step["step"] == "processed").unwrap();
+    assert_eq!(cycles(all), operators.iter().map(|step| cycles(step)).sum::<u64>());
+    assert_eq!(command(&dir, &["stop"]).status, Some(0));
+    let summary = Summary(serde_json::from_str(&running.end().out).unwrap());
+    accounted(&summary);
 }
 
 /// The commands of a page of the book.
