@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Rows that tshark prints of these fields.
 fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
@@ -259,6 +260,28 @@ fn operators_of_an_nf_are_traced_one_by_one() {
     accounted(&summary);
 }
 
+#[test]
+fn a_trace_tells_how_many_steps_are_missing() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    flows::capture(&scratch, |n| wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 2000 + n, 53).pad_to(60).to_vec());
+    let dir = scratch.path("sockets");
+    let nfs: Vec<_> = (0..20).map(|n| format!("[nf.t{n}]\nkind = \"ttl\"")).collect();
+    let path: Vec<_> = (0..20).map(|n| format!("\"t{n}\"")).collect();
+    let running = start(&dir, &scratch.write("edge.toml", flows::chain(&nfs.join("\n"), &path.join(", "))), &[]);
+    // the output is not read while all packets are processed, with more steps than the queue has room for
+    let trace = observe(&dir, &["trace", "-n", "3000"]);
+    trace.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(1));
+    trace.signal(Signal::CONT);
+    let said = trace.end();
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let shown = said.out.lines().filter(|line| line.starts_with("packet ")).count();
+    assert!((1..3000).contains(&shown) && said.err.contains(" steps are missing"), "{shown}: {}", said.err);
+    assert_eq!(command(&dir, &["stop"]).status, Some(0));
+    assert_eq!(running.end().status, Some(0));
+}
+
 /// The commands of a page of the book.
 fn commands_of_page(page: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to").join(page);
@@ -352,7 +375,7 @@ fn captures_last_over_reloads_and_lose_packets_rather_than_hold_up_others() {
     let timed = |stats: &Value| stats["nfs"][0]["cycles"]["packets"].as_u64().unwrap();
     let stats = || serde_json::from_str::<Value>(&command(&dir, &["stats", "--json"]).out).unwrap();
     let before = stats();
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     let after = stats();
     let packets = |stats: &Value| stats["nfs"][0]["packets"].as_u64().unwrap();
     assert!((timed(&after) - timed(&before)) * 32 < packets(&after) - packets(&before), "{before} {after}");

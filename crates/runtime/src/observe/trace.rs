@@ -260,6 +260,8 @@ pub struct Trace {
     /// Packets with steps that were not returned.
     open: BTreeMap<u32, Open>,
     returned: u32,
+    /// Time of the last step.
+    last: Instant,
 }
 
 /// A packet whose steps are collected.
@@ -292,7 +294,7 @@ pub(crate) fn start(filter: Option<Program>, limit: u32, workers: usize) -> (Tra
         sent: None,
     };
     let taps = (0..workers).map(tap).collect();
-    (Trace { shared, events, open: BTreeMap::new(), returned: 0 }, taps)
+    (Trace { shared, events, open: BTreeMap::new(), returned: 0, last: Instant::now() }, taps)
 }
 
 impl Trace {
@@ -306,7 +308,7 @@ impl Trace {
                 left: 0,
                 last: now,
             });
-            open.last = now;
+            (open.last, self.last) = (now, now);
             open.left += match &step.kind {
                 StepKind::Received { .. } | StepKind::Created { .. } => 1,
                 StepKind::Sent { .. } | StepKind::Dropped { .. } => -1,
@@ -328,10 +330,12 @@ impl Trace {
         packets
     }
 
-    /// Returns true if as many packets as were asked for have been returned.
+    /// Returns true if as many packets as were asked for have been returned, except those of which all steps are missing.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.returned >= self.shared.limit
+        let begun = self.shared.begun.load(Ordering::Relaxed);
+        let is_over = || begun >= self.shared.limit && self.open.is_empty() && self.last.elapsed() >= HELD;
+        self.returned >= self.shared.limit || is_over()
     }
 
     /// Returns the number of steps for which the queue had no room.
