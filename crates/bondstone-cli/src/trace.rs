@@ -8,7 +8,7 @@ use crate::stdout::stdout;
 use control::Request;
 use headers::Headers;
 use logger::eprintln;
-use runtime::{Step, StepKind, TracedPacket};
+use runtime::{Step, StepKind, TraceEnd, TracedPacket};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, Write as _};
@@ -44,9 +44,13 @@ impl TraceCommand {
         if !self.json {
             eprintln!("waiting for packets; Ctrl-C ends");
         }
-        let (mut line, mut packets) = (String::new(), 0);
+        let (mut line, mut packets, mut lost_steps) = (String::new(), 0, 0);
         let mut out = stdout();
         while stream.read_line(&mut line)? != 0 {
+            if let Ok(end) = serde_json::from_str::<TraceEnd>(&line) {
+                lost_steps = end.lost_steps;
+                break;
+            }
             packets += 1;
             if self.json {
                 out.write_all(line.as_bytes())?;
@@ -58,6 +62,9 @@ impl TraceCommand {
         }
         if packets < self.packets && !self.json {
             eprintln!("{packets} of {} packets followed", self.packets);
+        }
+        if lost_steps > 0 {
+            eprintln!("{lost_steps} steps are missing: more packets were processed than shown; trace fewer of them");
         }
         Ok(Exit::Success)
     }
@@ -107,6 +114,7 @@ fn describe(step: &Step) -> String {
         StepKind::Enters { nf, input: None } => format!("enters {nf}"),
         StepKind::Enters { nf, input: Some(input) } => format!("enters {nf}:{input}"),
         StepKind::Explains { nf, text } => format!("  {nf}: {text}"),
+        StepKind::Operator { nf, operator, result, cycles } => format!("  {nf}: {operator}: {result}, {cycles} cycles"),
         StepKind::Processed { nf, cycles, counters } if counters.is_empty() => format!("  {nf}: {cycles} cycles"),
         StepKind::Processed { nf, cycles, counters } => format!("  {nf}: {cycles} cycles; {}", counters.join(", ")),
         StepKind::Leaves { nf, output } => format!("leaves by {nf}.{output}"),

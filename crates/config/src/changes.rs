@@ -166,14 +166,21 @@ impl ChangedNf {
 
 /// Returns what the sandboxes of a file are and run, as text.
 fn sandboxes(file: &ChainFile) -> Vec<String> {
-    let json = |sandbox: &Sandbox| {
-        let side = file.sandbox_side(sandbox, Path::new(""), &BTreeMap::new());
-        side.ok().and_then(|side| serde_json::to_string(&side).ok())
+    let side = |sandbox: &Sandbox| {
+        let side = file.sandbox_side(sandbox, Path::new("/run"), &BTreeMap::new()).ok()?;
+        let mut side = serde_json::to_value(side).ok()?;
+        // positions of settings in the file
+        side.as_object_mut()?.remove("source");
+        for nf in side["nfs"].as_array_mut()? {
+            nf.as_object_mut()?.remove("spans");
+        }
+        Some(side.to_string())
     };
     let of = |s: &Sandbox| {
         let process = (&s.name, s.isolation, s.memory_mib, s.idle, s.transport);
-        let crossings = (s.interfaces, s.queues, s.spread);
-        format!("{process:?} {crossings:?} {:?}", json(s))
+        // text with indices into the file, if its side cannot be told
+        let side = side(s).unwrap_or_else(|| format!("{s:?}"));
+        format!("{process:?} {:?} {side}", (s.interfaces, s.queues, s.spread))
     };
     file.sandboxes.iter().map(of).collect()
 }
@@ -219,4 +226,53 @@ fn is_same_port(a: &Port, b: &Port) -> bool {
 fn is_same_chain(a: &Chain, b: &Chain) -> bool {
     let key = |c: &Chain| (c.path.clone(), c.cores.clone(), c.class, c.shuffle, c.on_panic);
     key(a) == key(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> ChainFile {
+        ChainFile::parse(text, Path::new("test.toml"), &nf::registry()).unwrap_or_else(|e| panic!("{text}{e:?}"))
+    }
+
+    const TEXT: &str = "bondstone = 1\n[port.in]\ndevice = \"null\"\n[port.out]\ndevice = \"null\"\n\
+        [nf.near]\nkind = \"ttl\"\n[nf.inner]\nkind = \"count\"\nisolation = \"process\"\n\
+        [[chain]]\npath = [\"in\", \"near\", \"inner\", \"out\"]\n";
+
+    #[test]
+    fn only_what_runs_in_sandboxes_needs_a_restart() {
+        let old = read(TEXT);
+        let restart = |from: &str, to: &str| Changes::between(&old, &read(&TEXT.replace(from, to))).restart;
+        assert!(restart("", "").is_empty());
+        // positions and indices of the sandbox's NF change
+        let longer = TEXT
+            .replace("[nf.near]", "[nf.before]\nkind = \"count\"\n[nf.near]")
+            .replace("\"near\", ", "\"before\", \"near\", ");
+        assert!(Changes::between(&old, &read(&longer)).restart.is_empty());
+        for (from, to) in [
+            ("kind = \"count\"", "kind = \"ttl\""),
+            ("\"inner\", ", ""),
+            ("\"process\"", "\"inproc\""),
+            ("\"process\"", "\"process\"\ncores = [0]"),
+            ("[[chain]]", "[sandbox.inner]\nmemory = 100\n[[chain]]"),
+        ] {
+            let text = TEXT.replace(from, to);
+            if let Ok(new) = ChainFile::parse(&text, Path::new("test.toml"), &nf::registry()) {
+                let restart = Changes::between(&old, &new).restart;
+                assert!(restart.len() == 1 && restart[0].contains("sandboxes"), "{text}: {restart:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_device_of_a_port_stays_as_it_was_opened() {
+        let old = read(TEXT);
+        let changes = |from: &str, to: &str| Changes::between(&old, &read(&TEXT.replace(from, to)));
+        let port = |name: &str| Changed { name: name.to_owned(), before: true, after: true };
+        let other = changes("[port.out]\ndevice = \"null\"", "[port.out]\ndevice = \"ring\"");
+        assert_eq!((&other.ports[..], other.restart.len()), (&[port("out")][..], 0));
+        let resized = changes("[port.out]\n", "[port.out]\ndescriptors = 256\n");
+        assert!(resized.restart[0].contains("\"out\", whose device is open"), "{:?}", resized.restart);
+    }
 }

@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::hop::{CurrentHop, Hop, PathId};
 use crate::named_enum::{Named as _, Numbered};
 use crate::observer::{Observer, Point};
+use crate::operator_trace::OperatorStep;
 use crate::stats::{CommonDrop, Counter, NodeStats};
 use packet::{Batch, Packet, Pool};
 use std::sync::Arc;
@@ -265,6 +266,24 @@ impl Context<'_> {
     pub fn explain(&mut self, text: impl FnOnce() -> String) {
         if self.state.observer.is_some() {
             self.explain_to_observer(text);
+        }
+    }
+
+    /// Returns true while a packet is traced, which is then the only one in the batch.
+    #[inline(always)]
+    pub(crate) fn wants_explanations(&self) -> bool {
+        self.state.observer.is_some() && self.observer_wants_explanations()
+    }
+
+    #[cold]
+    fn observer_wants_explanations(&self) -> bool {
+        self.state.observer.as_ref().is_some_and(|observer| observer.wants_explanations())
+    }
+
+    /// Shows to the observer what the operators of the node do.
+    pub(crate) fn show_operators(&mut self, steps: Vec<OperatorStep>) {
+        if let (Some(observer), Some(hop)) = (&mut self.state.observer, self.state.current_hop.hop()) {
+            steps.into_iter().for_each(|step| observer.operator(hop, step));
         }
     }
 

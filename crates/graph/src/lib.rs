@@ -71,6 +71,7 @@ mod nf;
 mod node;
 mod node_slot;
 mod observer;
+mod operator_trace;
 mod ops;
 pub mod panics;
 mod rate;
@@ -90,6 +91,7 @@ pub use named_enum::{Counters, Named, Numbered};
 pub use nf::{BuildContext, Nf, NoSettings, SharedState, Spread, SteerFn, Steering, TakeOver};
 pub use node::{Either, Node, Side};
 pub use observer::{Observer, Point};
+pub use operator_trace::{OperatorResult, OperatorStep, OperatorTrace};
 pub use ops::{
     Branches, Composed, Count, Deparse, DropIf, EmitIf, Filter, GroupBy, Meter, MeterSettings, MeterTable, Operator,
     OperatorNames, Parse, ParseIf, Shuffle, ShuffleTo, Start, TokenBucket, Transform, frame,

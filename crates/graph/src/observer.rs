@@ -1,6 +1,7 @@
 //! Observation of the packets of a graph, for captures and traces.
 
 use crate::hop::Hop;
+use crate::operator_trace::OperatorStep;
 use crate::stats::NodeStats;
 use packet::Packet;
 use std::any::Any;
@@ -49,4 +50,7 @@ pub trait Observer: Any + Send {
 
     /// A node explains what it does.
     fn explained(&mut self, _: Hop, _text: String) {}
+
+    /// An operator of a node has processed the packet.
+    fn operator(&mut self, _: Hop, _: OperatorStep) {}
 }

@@ -27,6 +27,7 @@ pub use transform::Transform;
 use crate::exit::Exit;
 use crate::headers::{HeaderStack, NextHeader, NonEmptyStack, Raw, View};
 use crate::named_enum::Named;
+use crate::operator_trace::OperatorTrace;
 use crate::stats::Counter;
 use core::marker::PhantomData;
 use std::sync::Arc;
@@ -104,6 +105,20 @@ pub trait Operator<I: HeaderStack = Raw>: Send {
     /// # Errors
     /// The exit of a packet that does not reach the end of the chain.
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit>;
+
+    /// As [`run`](Operator::run), and records the steps of the packet. Called while a packet is traced, so that `run` has
+    /// no code for it.
+    ///
+    /// # Errors
+    /// As [`run`](Operator::run).
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        trace.step("operator", None, view, |view| self.run(view, first))
+    }
 
     /// Parses `H` after the headers parsed so far. Packets with another next header are dropped as `not_<h>`, packets
     /// whose `H` is truncated or inconsistent as `malformed_<h>`.
@@ -365,6 +380,10 @@ impl<S: HeaderStack> Operator<S> for Start<S> {
     fn register(&mut self, _: &mut OperatorNames) {}
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, S>, _: u8) -> Result<View<'p, S>, Exit> {
+        Ok(view)
+    }
+
+    fn run_traced<'p>(&mut self, view: View<'p, S>, _: u8, _: &mut OperatorTrace<'_>) -> Result<View<'p, S>, Exit> {
         Ok(view)
     }
 }

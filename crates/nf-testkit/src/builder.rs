@@ -92,6 +92,20 @@ impl HarnessBuilder {
         Ok(Harness::assemble(self.kind.name, node, (inputs, self.paths), outputs, self.buffers))
     }
 
+    /// Builds the NF and replaces the node of a harness by it, which takes over the state
+    /// ([`Harness::reload`]). `before` is the builder of the harness.
+    ///
+    /// # Errors
+    /// An unknown or invalid setting.
+    #[track_caller]
+    pub fn reload(mut self, before: &HarnessBuilder, harness: &mut Harness) -> Result<(), Diagnostic> {
+        self.cx.before = Some(before.cx.shared.clone());
+        let table = DeTable::parse(&self.settings).map_err(|e| Diagnostic::new(e.to_string()))?;
+        let factory = self.kind.parse(table).map_err(|e| Diagnostic::new(e.to_string()))?;
+        harness.replace_node(factory.build(&self.cx)?);
+        Ok(())
+    }
+
     /// Returns the `T` that the copies built so far by clones of this builder share
     /// ([`BuildContext::shared`](graph::BuildContext::shared)).
     pub fn shared<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {

@@ -1,7 +1,7 @@
 //! The test harness: one NF, frames in, frames out.
 
 use crate::Frames;
-use graph::{Blueprint, Graph, Hop, HopPlan, Node, NodePlan, NodeStats, Sink, Target};
+use graph::{Blueprint, Graph, Hop, HopPlan, NewNode, Node, NodePlan, NodeStats, Replacement, Sink, Target};
 use packet::{BURST, Batch, HeapPool, Packet, Pool};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,7 @@ pub struct Harness {
     /// Time of the graph.
     now: Duration,
     pool: Arc<HeapPool>,
+    blueprint: Blueprint,
     graph: Graph,
 }
 
@@ -86,7 +87,54 @@ impl Harness {
         let inputs = inputs * paths;
         let pool = Arc::new(HeapPool::new(buffers));
         let graph = Graph::new(&blueprint, vec![node], pool.clone());
-        Harness { kind, inputs, outputs, sent: 0, now: Duration::ZERO, pool, graph }
+        Harness { kind, inputs, outputs, sent: 0, now: Duration::ZERO, pool, blueprint, graph }
+    }
+
+    /// Replaces the node by one with other settings, which takes over its state ([`Node::take_over`]), as a reload does
+    /// between two batches.
+    ///
+    /// # Panics
+    /// If a check of the [harness](Harness) fails, as when packets that the node holds are lost.
+    ///
+    /// ```
+    /// use graph::{Context, Node};
+    /// use packet::Batch;
+    /// use std::any::Any;
+    /// use testkit::Harness;
+    ///
+    /// /// Drops all but the first packets.
+    /// struct First { limit: u64, seen: u64 }
+    /// impl Node for First {
+    ///     fn drops(&self) -> &[&'static str] {
+    ///         &["limit"]
+    ///     }
+    ///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+    ///         let First { limit, seen } = self;
+    ///         let mut is_over = || { *seen += 1; *seen > *limit };
+    ///         batch.extract_if(|_| is_over().then_some(()), |(), packet| cx.drop(0, packet));
+    ///     }
+    ///     fn take_over(&mut self, old: &mut dyn Any) {
+    ///         self.seen = old.downcast_ref::<First>().map_or(0, |old| old.seen);
+    ///     }
+    /// }
+    /// let mut nf = Harness::from_node(First { limit: 1, seen: 0 });
+    /// assert!(nf.feed_one(&[0; 60]).is_ok());
+    /// nf.reload(First { limit: 2, seen: 0 });
+    /// assert_eq!((nf.feed_one(&[0; 60]).is_ok(), nf.feed_one(&[0; 60])), (true, Err("limit")));
+    /// ```
+    #[track_caller]
+    pub fn reload(&mut self, node: impl Node + 'static) {
+        self.replace_node(Box::new(node));
+    }
+
+    #[track_caller]
+    pub(crate) fn replace_node(&mut self, node: Box<dyn Node>) {
+        let (blueprint, nodes) = (&self.blueprint, vec![NewNode::Successor(0, node, true)]);
+        let new = Replacement::new((blueprint, &[self.stats()]), blueprint, nodes, self.pool.clone());
+        let (old, panics) = self.graph.replace(new);
+        let panics = [panics, old.retire(|_, retire| retire())].concat();
+        assert!(panics.is_empty(), "{} panicked: {panics:?}", self.kind);
+        self.check_accounting(0, 0);
     }
 
     /// Feeds frames to the first input and returns those sent to the first output, in order.

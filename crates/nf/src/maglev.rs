@@ -3,8 +3,10 @@
 mod backends;
 mod balancer;
 mod config;
+mod connection;
 mod counters;
 mod destination;
+mod destination_numbers;
 mod forward;
 mod headers;
 mod health;
@@ -17,7 +19,7 @@ mod slow_path;
 use balancer::Balancer;
 use config::Config;
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Nf, Node, Spread};
+use graph::{BuildContext, Nf, Node, Spread, TakeOver};
 pub use operations::LiveBackends;
 use settings::Settings;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ impl Nf for Maglev {
          of backends.";
     const SPREAD: Spread = Spread::Flow;
     const REWRITES: bool = true;
+    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "connections", unless: &["connections"] });
     const INPUTS: &'static [&'static str] = &["in", "backends"];
     const EXAMPLE: &'static str = "source = [\"10.0.0.1\"]\n\
          service.web = { vip = [\"tcp 192.0.2.10:80\"], forward = \"gre\", backend = { a = { address = \"10.0.0.11\" }, b = { address = \
@@ -40,7 +43,11 @@ impl Nf for Maglev {
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = Arc::new(Config::new(settings)?);
-        let live = cx.shared(|| Ok(LiveBackends::new(Arc::new(health::start(config)?))))?;
+        let live = cx.shared(|| {
+            let before = cx.before::<LiveBackends>();
+            let pool = health::start(config, before.as_ref().map(|live| &*live.pool.0))?;
+            Ok(LiveBackends::new(Arc::new(pool)))
+        })?;
         Balancer::new(settings, live.pool.clone(), live.attach(cx.copy.0))
     }
 }

@@ -7,6 +7,7 @@
 mod config;
 mod drop_reason;
 mod flow;
+mod forward_changes;
 mod fragments;
 mod listed_session;
 mod log;
@@ -14,6 +15,7 @@ mod nat44;
 mod nat64;
 mod operations;
 mod port_allocator;
+mod reloaded_sessions;
 mod session_filter;
 mod sessions;
 mod settings;
@@ -22,22 +24,3 @@ mod statistics;
 pub use nat44::Nat44;
 pub use nat64::Nat64;
 pub use operations::LiveSessions;
-
-/// Sessions survive a reload unless it changes which addresses, ports and packets they have.
-const SESSIONS: graph::TakeOver = graph::TakeOver {
-    state: "sessions",
-    unless: &[
-        "prefix",
-        "external",
-        "mapping",
-        "filtering",
-        "allocation",
-        "block_size",
-        "max_blocks",
-        "first_port",
-        "sessions",
-        "subscribers",
-        "forward",
-        "log",
-    ],
-};

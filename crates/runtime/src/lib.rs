@@ -26,7 +26,9 @@ pub use cpu::{
 };
 pub use engine::{Engine, LiveNfs, MAX_POOL_PACKETS, Options, Reloaded};
 pub use error::Error;
-pub use observe::{Capture, CaptureCounts, CaptureSpec, Captured, Direction, Step, StepKind, Trace, TracedPacket};
+pub use observe::{
+    Capture, CaptureCounts, CaptureSpec, Captured, Direction, Step, StepKind, Trace, TraceEnd, TracedPacket,
+};
 pub use occupancy::Occupancy;
 pub use pci::sriov::VirtualFunctions;
 pub use ports::{

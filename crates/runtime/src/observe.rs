@@ -8,11 +8,13 @@ mod names;
 mod place;
 mod tap_set;
 mod trace;
+mod traced_packet;
 
 pub(crate) use capture::start as start_capture;
 pub use capture::{Capture, CaptureCounts, Captured};
 pub(crate) use names::{EndName, HopNames, WorkerNames};
 pub use place::{CaptureSpec, Direction};
 pub(crate) use tap_set::{Tap, TapSet};
+pub use trace::Trace;
 pub(crate) use trace::start as start_trace;
-pub use trace::{Step, StepKind, Trace, TracedPacket};
+pub use traced_packet::{Step, StepKind, TraceEnd, TracedPacket};

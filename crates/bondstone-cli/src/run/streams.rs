@@ -2,7 +2,7 @@
 
 use control::{CaptureStarted, Connection, Refusal, Reply};
 use pcap::{LinkType, MAX_FRAME, NgWriter};
-use runtime::{Capture, CaptureSpec, Direction, Engine, Trace};
+use runtime::{Capture, CaptureSpec, Direction, Engine, Trace, TraceEnd};
 use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
@@ -90,8 +90,10 @@ fn write_trace(mut trace: Trace, client: &mut Connection<'_>) -> io::Result<()> 
             client.write_all(&line)?;
         }
         if trace.is_complete() || client.has_ended() {
-            return Ok(());
+            break;
         }
         std::thread::sleep(INTERVAL);
     }
+    let end = TraceEnd { lost_steps: trace.lost() };
+    client.write_all(format!("{}\n", serde_json::to_string(&end)?).as_bytes())
 }

@@ -1,46 +1,10 @@
 //! `bondstone nat` and `bondstone maglev`: sessions and backends of NFs that forward.
 
+use crate::common::flows::{FLOWS, capture, chain, json, until};
 use crate::common::gateway::accounted;
 use crate::common::instance::{command, start};
-use crate::common::{LIMIT, Scratch, Summary, alone};
+use crate::common::{Scratch, Summary, alone};
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::time::Instant;
-
-/// Hosts and ports of each of the flows.
-const FLOWS: u16 = 3000;
-
-/// Writes a capture with one packet of each flow, which is repeated without an end.
-fn capture(scratch: &Scratch, frame: impl Fn(u16) -> Vec<u8>) {
-    let mut writer = pcap::Writer::create(scratch.path("in.pcap"), pcap::LinkType::ETHERNET).unwrap();
-    for n in 0..FLOWS {
-        let frame = frame(n);
-        writer.write(0, frame.len() as u32, &frame).unwrap();
-    }
-    writer.finish().unwrap();
-}
-
-fn chain(nfs: &str, path: &str) -> String {
-    format!(
-        "bondstone = 1\n[port.in]\ndevice = \"pcap:in.pcap\"\nrepeat = 0\n[port.out]\ndevice = \"null\"\n\
-         {nfs}\n[[chain]]\npath = [\"in\", {path}, \"out\"]\n"
-    )
-}
-
-fn json(dir: &Path, arguments: &[&str]) -> serde_json::Value {
-    let said = command(dir, arguments);
-    assert_eq!(said.status, Some(0), "{arguments:?}: {}", said.err);
-    serde_json::from_str(&said.out).unwrap()
-}
-
-/// Repeats until a condition holds.
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-    }
-}
 
 /// Lists the sessions that `frame` creates, and closes some; `inside` is the inside end of flow number `n`.
 fn sessions(settings: &str, frame: impl Fn(u16) -> Vec<u8>, inside: impl Fn(u16) -> String) {

@@ -1,5 +1,6 @@
 //! `bondstone capture` and `bondstone trace`.
 
+use crate::common::flows;
 use crate::common::gateway::{accounted, example, plug, start_with_socket};
 use crate::common::instance::{CHAIN, command, program, start};
 use crate::common::namespace::{Namespace, done, possible};
@@ -10,6 +11,7 @@ use serde_json::Value;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Rows that tshark prints of these fields.
 fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
@@ -177,7 +179,7 @@ fn packets_are_traced_through_the_gateway() {
         "1 accept src 192.168.1.0/24 +1",
         "leaves by fw.out",
         "enters router:lan",
-        "router: 198.51.100.7: next hop 203.0.113.1",
+        "router: 198.51.100.7: route 0.0.0.0/0 via 203.0.113.1",
         "leaves by router.wan",
         "ipv4 ttl 64 -> 63",
         "enters nat:inside",
@@ -210,6 +212,74 @@ fn packets_are_traced_through_the_gateway() {
     assert_eq!((&step(1, "created")["nf"], &step(1, "sent")["to"]), (&"router".into(), &"lan".into()));
     assert_eq!(packet["is_held"], false);
     gateway.end();
+}
+
+#[test]
+fn operators_of_an_nf_are_traced_one_by_one() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    flows::capture(&scratch, |n| {
+        let frame = wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 2000 + n, 53);
+        frame.ttl(if n % 2 == 0 { 64 } else { 1 }).pad_to(60).to_vec()
+    });
+    let dir = scratch.path("sockets");
+    let edge = scratch.write("edge.toml", flows::chain("", "\"ttl\""));
+    let running = start(&dir, &edge, &[]);
+    // another trace and a capture at the same time change nothing
+    let trace = |arguments: &[&str]| command(&dir, &[&["trace", "-n", "1"], arguments].concat());
+    let said = trace(&["--filter", "ip[8] == 64"]);
+    let lines: Vec<&str> = said.out.lines().map(str::trim).collect();
+    let at = lines.iter().position(|line| *line == "enters ttl").unwrap_or_else(|| panic!("{}{}", said.out, said.err));
+    let is_step = |line: &str, wanted: &str| line.starts_with(&format!("ttl: {wanted}, ")) && line.ends_with(" cycles");
+    for (line, wanted) in lines[at + 1..].iter().zip([
+        "parse ethernet: passed",
+        "group_by: branch 0",
+        "parse ipv4: passed",
+        "filter ttl_expired: passed",
+        "transform: changed",
+    ]) {
+        assert!(is_step(line, wanted), "{line}: {}", said.out);
+    }
+    assert_eq!(
+        (lines[at + 6], lines[at + 8], lines[at + 9]),
+        ("ipv4 ttl 64 -> 63", "leaves by ttl.out", "sent to out")
+    );
+
+    let said = trace(&["--json", "--filter", "ip[8] == 1"]);
+    let packet: Value = serde_json::from_str(&said.out).unwrap();
+    let steps = packet["steps"].as_array().unwrap();
+    let operators: Vec<_> = steps.iter().filter(|step| step["step"] == "operator").collect();
+    assert_eq!(operators.len(), 4, "{packet:#}");
+    let last = operators[3];
+    assert_eq!((&last["operator"], &last["result"]), (&"filter ttl_expired".into(), &"dropped: ttl_expired".into()));
+    let cycles = |step: &Value| step["cycles"].as_u64().unwrap();
+    let all = steps.iter().find(|step| step["step"] == "processed").unwrap();
+    assert_eq!(cycles(all), operators.iter().map(|step| cycles(step)).sum::<u64>());
+    assert_eq!(command(&dir, &["stop"]).status, Some(0));
+    let summary = Summary(serde_json::from_str(&running.end().out).unwrap());
+    accounted(&summary);
+}
+
+#[test]
+fn a_trace_tells_how_many_steps_are_missing() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    flows::capture(&scratch, |n| wire::build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 2000 + n, 53).pad_to(60).to_vec());
+    let dir = scratch.path("sockets");
+    let nfs: Vec<_> = (0..20).map(|n| format!("[nf.t{n}]\nkind = \"ttl\"")).collect();
+    let path: Vec<_> = (0..20).map(|n| format!("\"t{n}\"")).collect();
+    let running = start(&dir, &scratch.write("edge.toml", flows::chain(&nfs.join("\n"), &path.join(", "))), &[]);
+    // the output is not read while all packets are processed, with more steps than the queue has room for
+    let trace = observe(&dir, &["trace", "-n", "3000"]);
+    trace.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(1));
+    trace.signal(Signal::CONT);
+    let said = trace.end();
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let shown = said.out.lines().filter(|line| line.starts_with("packet ")).count();
+    assert!((1..3000).contains(&shown) && said.err.contains(" steps are missing"), "{shown}: {}", said.err);
+    assert_eq!(command(&dir, &["stop"]).status, Some(0));
+    assert_eq!(running.end().status, Some(0));
 }
 
 /// The commands of a page of the book.
@@ -305,7 +375,7 @@ fn captures_last_over_reloads_and_lose_packets_rather_than_hold_up_others() {
     let timed = |stats: &Value| stats["nfs"][0]["cycles"]["packets"].as_u64().unwrap();
     let stats = || serde_json::from_str::<Value>(&command(&dir, &["stats", "--json"]).out).unwrap();
     let before = stats();
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(100));
     let after = stats();
     let packets = |stats: &Value| stats["nfs"][0]["packets"].as_u64().unwrap();
     assert!((timed(&after) - timed(&before)) * 32 < packets(&after) - packets(&before), "{before} {after}");

@@ -1,6 +1,7 @@
 //! Counting packets.
 
-use crate::{Counter, Exit, HeaderStack, Operator, OperatorNames, View};
+use crate::operator_trace::OperatorResult;
+use crate::{Counter, Exit, HeaderStack, Operator, OperatorNames, OperatorTrace, View};
 use std::sync::Arc;
 
 /// Operator returned by [`Operator::count`].
@@ -14,6 +15,17 @@ pub struct Count<U, F> {
 impl<U, F> Count<U, F> {
     pub(crate) fn new(upstream: U, name: &'static str, f: F) -> Self {
         Count { upstream, name, counter: Arc::default(), f }
+    }
+
+    #[inline(always)]
+    fn step<'p, S>(&mut self, view: View<'p, S>) -> Result<View<'p, S>, Exit>
+    where
+        F: FnMut(&View<'_, S>) -> bool,
+    {
+        if (self.f)(&view) {
+            self.counter.add(1);
+        }
+        Ok(view)
     }
 }
 
@@ -32,8 +44,20 @@ where
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
         let view = self.upstream.run(view, first)?;
-        if (self.f)(&view) {
-            self.counter.add(1);
+        self.step(view)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        let before = self.counter.get();
+        let view = trace.step("count", Some(self.name), view, |view| self.step(view))?;
+        if self.counter.get() != before {
+            trace.passed_as(OperatorResult::Counted);
         }
         Ok(view)
     }

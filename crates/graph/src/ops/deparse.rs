@@ -1,6 +1,6 @@
 //! Returning to the previous header.
 
-use crate::{Exit, HeaderStack, NonEmptyStack, Operator, OperatorNames, View};
+use crate::{Exit, HeaderStack, NonEmptyStack, Operator, OperatorNames, OperatorTrace, View};
 
 /// Operator returned by [`Operator::deparse`].
 pub struct Deparse<U> {
@@ -29,5 +29,18 @@ where
         let view = self.upstream.run(view, first)?;
         let below = view.stack.below();
         Ok(view.with_stack(below))
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        trace.step("deparse", None, view, |view| {
+            let below = view.stack.below();
+            Ok(view.with_stack(below))
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Emitting packets to a named output.
 
-use crate::{Exit, HeaderStack, Operator, OperatorNames, View};
+use crate::{Exit, HeaderStack, Operator, OperatorNames, OperatorTrace, View};
 
 /// Operator returned by [`Operator::emit_if`].
 pub struct EmitIf<U, F> {
@@ -13,6 +13,14 @@ pub struct EmitIf<U, F> {
 impl<U, F> EmitIf<U, F> {
     pub(crate) fn new(upstream: U, name: &'static str, f: F) -> Self {
         EmitIf { upstream, name, output: 0, f }
+    }
+
+    #[inline(always)]
+    fn step<'p, S>(&mut self, view: View<'p, S>) -> Result<View<'p, S>, Exit>
+    where
+        F: FnMut(&View<'_, S>) -> bool,
+    {
+        if (self.f)(&view) { Err(Exit::Emit(self.output)) } else { Ok(view) }
     }
 }
 
@@ -31,6 +39,16 @@ where
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
         let view = self.upstream.run(view, first)?;
-        if (self.f)(&view) { Err(Exit::Emit(self.output)) } else { Ok(view) }
+        self.step(view)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        trace.step("emit_if", Some(self.name), view, |view| self.step(view))
     }
 }

@@ -1,7 +1,7 @@
 //! Keeping packets that satisfy a condition.
 
 use super::dropped;
-use crate::{Exit, HeaderStack, Operator, OperatorNames, View};
+use crate::{Exit, HeaderStack, Operator, OperatorNames, OperatorTrace, View};
 
 /// Operator returned by [`Operator::filter`].
 pub struct Filter<U, F> {
@@ -13,6 +13,14 @@ pub struct Filter<U, F> {
 impl<U, F> Filter<U, F> {
     pub(crate) fn new(upstream: U, name: &'static str, f: F) -> Self {
         Filter { upstream, name, f }
+    }
+
+    #[inline(always)]
+    fn step<'p, S>(&mut self, view: View<'p, S>, reason: u8) -> Result<View<'p, S>, Exit>
+    where
+        F: FnMut(&View<'_, S>) -> bool,
+    {
+        if (self.f)(&view) { Ok(view) } else { Err(dropped::<Self>(reason)) }
     }
 }
 
@@ -31,6 +39,16 @@ where
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
         let view = self.upstream.run(view, first)?;
-        if (self.f)(&view) { Ok(view) } else { Err(dropped::<Self>(first + U::DROP_REASONS)) }
+        self.step(view, first + U::DROP_REASONS)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        trace.step("filter", Some(self.name), view, |view| self.step(view, first + U::DROP_REASONS))
     }
 }

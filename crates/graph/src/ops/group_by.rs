@@ -1,6 +1,7 @@
 //! Branches that merge.
 
-use crate::{Exit, HeaderStack, Operator, OperatorNames, View};
+use crate::operator_trace::OperatorResult;
+use crate::{Exit, HeaderStack, Operator, OperatorNames, OperatorTrace, View};
 
 /// Operator returned by [`Operator::group_by`].
 pub struct GroupBy<U, F, B> {
@@ -17,6 +18,9 @@ impl<U, F, B> GroupBy<U, F, B> {
 
 /// A tuple of two to eight chains that start with the headers `S`.
 pub trait Branches<S: HeaderStack>: Send {
+    /// Number of branches.
+    const COUNT: usize;
+
     /// Number of drop reasons of all branches.
     const DROP_REASONS: u8;
 
@@ -29,11 +33,24 @@ pub trait Branches<S: HeaderStack>: Send {
     /// # Errors
     /// The exit of a packet that does not reach the end of the branch.
     fn run<'p>(&mut self, branch: usize, view: View<'p, S>, first: u8) -> Result<View<'p, S>, Exit>;
+
+    /// As [`run`](Branches::run), and records the steps of the packet.
+    ///
+    /// # Errors
+    /// As [`run`](Branches::run).
+    fn run_traced<'p>(
+        &mut self,
+        branch: usize,
+        view: View<'p, S>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, S>, Exit>;
 }
 
 macro_rules! branches {
     ($($B:ident $n:tt),+; $Last:ident $last:tt) => {
         impl<S: HeaderStack, $($B: Operator<S>,)+ $Last: Operator<S>> Branches<S> for ($($B,)+ $Last) {
+            const COUNT: usize = $last + 1;
             const DROP_REASONS: u8 = $($B::DROP_REASONS +)+ $Last::DROP_REASONS;
 
             fn register(&mut self, names: &mut OperatorNames) {
@@ -51,6 +68,23 @@ macro_rules! branches {
                     let first = first + $B::DROP_REASONS;
                 )+
                 Ok(self.$last.run(view, first)?.with_stack(stack))
+            }
+
+            fn run_traced<'p>(
+                &mut self,
+                branch: usize,
+                view: View<'p, S>,
+                first: u8,
+                trace: &mut OperatorTrace<'_>,
+            ) -> Result<View<'p, S>, Exit> {
+                let stack = view.stack;
+                $(
+                    if branch == $n {
+                        return Ok(self.$n.run_traced(view, first, trace)?.with_stack(stack));
+                    }
+                    let first = first + $B::DROP_REASONS;
+                )+
+                Ok(self.$last.run_traced(view, first, trace)?.with_stack(stack))
             }
         }
     };
@@ -81,5 +115,21 @@ where
         let view = self.upstream.run(view, first)?;
         let branch = (self.f)(&view);
         self.branches.run(branch, view, first + U::DROP_REASONS)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        let mut branch = 0;
+        let view = trace.step("group_by", None, view, |view| {
+            branch = (self.f)(&view).min(B::COUNT - 1);
+            Ok(view)
+        })?;
+        trace.passed_as(OperatorResult::Branch(branch));
+        self.branches.run_traced(branch, view, first + U::DROP_REASONS, trace)
     }
 }

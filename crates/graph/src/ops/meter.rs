@@ -2,7 +2,7 @@
 
 use super::dropped;
 use crate::named_enum::{Named, Numbered};
-use crate::{Counter, Exit, HeaderStack, Operator, OperatorNames, Rate, View};
+use crate::{Counter, Exit, HeaderStack, Operator, OperatorNames, OperatorTrace, Rate, View};
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -245,6 +245,17 @@ impl<U, K: FlowKey, F> Meter<U, K, F> {
     pub(crate) fn new(upstream: U, table: MeterTable<K>, key: F) -> Self {
         Meter { upstream, table, key }
     }
+
+    #[inline(always)]
+    fn step<'p, S: HeaderStack>(&mut self, view: View<'p, S>, first: u8) -> Result<View<'p, S>, Exit>
+    where
+        F: FnMut(&View<'_, S>) -> K,
+    {
+        match self.table.take((self.key)(&view), view.bytes().len(), view.now()) {
+            Ok(()) => Ok(view),
+            Err(reason) => Err(dropped::<Self>(first + reason.number())),
+        }
+    }
 }
 
 impl<I: HeaderStack, U: Operator<I>, K: FlowKey + Send, F> Operator<I> for Meter<U, K, F>
@@ -264,9 +275,16 @@ where
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
         let view = self.upstream.run(view, first)?;
-        match self.table.take((self.key)(&view), view.bytes().len(), view.now()) {
-            Ok(()) => Ok(view),
-            Err(reason) => Err(dropped::<Self>(first + U::DROP_REASONS + reason.number())),
-        }
+        self.step(view, first + U::DROP_REASONS)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        trace.step("meter", None, view, |view| self.step(view, first + U::DROP_REASONS))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::dropped;
 use crate::headers::ParseError;
-use crate::{Exit, HeaderStack, Layer, NextHeader, Operator, OperatorNames, View};
+use crate::{Exit, HeaderStack, Layer, NextHeader, Operator, OperatorNames, OperatorTrace, View};
 use core::marker::PhantomData;
 
 /// Operator returned by [`Operator::parse`].
@@ -14,6 +14,18 @@ pub struct Parse<H, U> {
 impl<H, U> Parse<H, U> {
     pub(crate) fn new(upstream: U) -> Self {
         Parse { upstream, header: PhantomData }
+    }
+
+    #[inline(always)]
+    fn step<'p, S: HeaderStack>(view: View<'p, S>, first: u8) -> Result<View<'p, Layer<H, S>>, Exit>
+    where
+        H: NextHeader<S>,
+    {
+        match view.parse::<H>() {
+            Ok(view) => Ok(view),
+            Err(ParseError::Malformed) => Err(dropped::<(H, U)>(first + 1)),
+            Err(ParseError::OtherHeader) => Err(dropped::<(U, H)>(first)),
+        }
     }
 }
 
@@ -32,11 +44,18 @@ where
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        match self.upstream.run(view, first)?.parse::<H>() {
-            Ok(view) => Ok(view),
-            Err(ParseError::Malformed) => Err(dropped::<(H, U)>(first + U::DROP_REASONS + 1)),
-            Err(ParseError::OtherHeader) => Err(dropped::<(U, H)>(first + U::DROP_REASONS)),
-        }
+        let view = self.upstream.run(view, first)?;
+        Self::step(view, first + U::DROP_REASONS)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        trace.step("parse", Some(H::NAME), view, |view| Self::step(view, first + U::DROP_REASONS))
     }
 }
 
@@ -49,6 +68,18 @@ pub struct ParseIf<H, U> {
 impl<H, U> ParseIf<H, U> {
     pub(crate) fn new(upstream: U) -> Self {
         ParseIf { upstream, header: PhantomData }
+    }
+
+    #[inline(always)]
+    fn step<'p, S: HeaderStack>(view: View<'p, S>, malformed: u8) -> Result<View<'p, Layer<H, S>>, Exit>
+    where
+        H: NextHeader<S>,
+    {
+        match view.parse::<H>() {
+            Ok(view) => Ok(view),
+            Err(ParseError::Malformed) => Err(dropped::<(H, U)>(malformed)),
+            Err(ParseError::OtherHeader) => Err(Exit::Pass),
+        }
     }
 }
 
@@ -66,10 +97,17 @@ where
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        match self.upstream.run(view, first)?.parse::<H>() {
-            Ok(view) => Ok(view),
-            Err(ParseError::Malformed) => Err(dropped::<(H, U)>(first + U::DROP_REASONS)),
-            Err(ParseError::OtherHeader) => Err(Exit::Pass),
-        }
+        let view = self.upstream.run(view, first)?;
+        Self::step(view, first + U::DROP_REASONS)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        trace.step("parse_if", Some(H::NAME), view, |view| Self::step(view, first + U::DROP_REASONS))
     }
 }

@@ -1,6 +1,6 @@
 //! Choosing the core of a packet.
 
-use crate::{Exit, HeaderStack, Operator, OperatorNames, View};
+use crate::{Exit, HeaderStack, Operator, OperatorNames, OperatorTrace, View};
 use packet::Metadata;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -23,6 +23,16 @@ impl<U, F> Shuffle<U, F> {
     pub(crate) fn new(upstream: U, f: F) -> Self {
         Shuffle { upstream, f }
     }
+
+    #[inline(always)]
+    fn step<'p, S: HeaderStack>(&mut self, mut view: View<'p, S>) -> Result<View<'p, S>, Exit>
+    where
+        F: FnMut(&View<'_, S>) -> usize,
+    {
+        let core = (self.f)(&view) as u32;
+        view.meta_mut().set_metadata(ShuffleTo(core));
+        Ok(view)
+    }
 }
 
 impl<I: HeaderStack, U: Operator<I>, F> Operator<I> for Shuffle<U, F>
@@ -38,9 +48,17 @@ where
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        let mut view = self.upstream.run(view, first)?;
-        let core = (self.f)(&view) as u32;
-        view.meta_mut().set_metadata(ShuffleTo(core));
-        Ok(view)
+        let view = self.upstream.run(view, first)?;
+        self.step(view)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        trace.step("shuffle", None, view, |view| self.step(view))
     }
 }

@@ -1,6 +1,6 @@
 //! Changing packets.
 
-use crate::{Exit, HeaderStack, Operator, OperatorNames, View};
+use crate::{Exit, HeaderStack, Operator, OperatorNames, OperatorTrace, View};
 
 /// Operator returned by [`Operator::transform`].
 pub struct Transform<U, F> {
@@ -11,6 +11,15 @@ pub struct Transform<U, F> {
 impl<U, F> Transform<U, F> {
     pub(crate) fn new(upstream: U, f: F) -> Self {
         Transform { upstream, f }
+    }
+
+    #[inline(always)]
+    fn step<'p, S>(&mut self, mut view: View<'p, S>) -> Result<View<'p, S>, Exit>
+    where
+        F: FnMut(&mut View<'_, S>),
+    {
+        (self.f)(&mut view);
+        Ok(view)
     }
 }
 
@@ -27,8 +36,17 @@ where
 
     #[inline(always)]
     fn run<'p>(&mut self, view: View<'p, I>, first: u8) -> Result<View<'p, Self::Output>, Exit> {
-        let mut view = self.upstream.run(view, first)?;
-        (self.f)(&mut view);
-        Ok(view)
+        let view = self.upstream.run(view, first)?;
+        self.step(view)
+    }
+
+    fn run_traced<'p>(
+        &mut self,
+        view: View<'p, I>,
+        first: u8,
+        trace: &mut OperatorTrace<'_>,
+    ) -> Result<View<'p, Self::Output>, Exit> {
+        let view = self.upstream.run_traced(view, first, trace)?;
+        trace.step("transform", None, view, |view| self.step(view))
     }
 }

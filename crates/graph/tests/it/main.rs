@@ -4,6 +4,7 @@ mod fused;
 mod graph;
 mod meter;
 mod observer;
+mod operator_trace;
 mod operators;
 mod replacement;
 mod state;

@@ -400,29 +400,40 @@ impl Fib {
         self.control.try_lock().ok().map(|control| control.neighbours.len())
     }
 
-    /// Describes the result of a look-up, for a trace.
+    /// Describes the result of a look-up, for a trace: `adjacency` was found for an address.
     #[cold]
-    pub(super) fn describe(&self, adjacency: u32) -> String {
-        let neighbour = || self.control.try_lock().ok()?.keys.get(&adjacency).copied();
-        let kind = match self.adjacency(adjacency).load().kind() {
-            AdjacencyKind::NoRoute => "no route",
-            AdjacencyKind::Resolved => match neighbour() {
-                Some((_, address)) => return format!("next hop {address}"),
-                None => "next hop",
-            },
-            AdjacencyKind::Unresolved => match neighbour() {
-                Some((_, address)) => return format!("next hop {address}, whose MAC address is not known"),
-                None => "next hop, whose MAC address is not known",
-            },
-            AdjacencyKind::Connected => "host of a connected network, whose MAC address is not known",
-            AdjacencyKind::Group => "several next hops",
-            AdjacencyKind::Local => "the router itself",
-            AdjacencyKind::Unreachable => "route unreachable",
-            AdjacencyKind::Blackhole => "route blackhole",
-            AdjacencyKind::Martian => "address that is not forwarded to",
-            AdjacencyKind::Broadcast => "broadcast address of a network",
+    pub(super) fn describe(&self, address: IpAddr, adjacency: u32) -> String {
+        let neighbour = || Some(self.control.try_lock().ok()?.keys.get(&adjacency)?.1);
+        let prefix = self.prefix_of(address).map_or_else(|| "unknown prefix".to_owned(), |net| net.to_string());
+        let hop = |suffix: &str| match neighbour() {
+            Some(host) if host == address => format!("connected network {prefix}{suffix}"),
+            Some(hop) => format!("route {prefix} via {hop}{suffix}"),
+            None => format!("route {prefix}{suffix}"),
         };
-        kind.to_owned()
+        match self.adjacency(adjacency).load().kind() {
+            AdjacencyKind::NoRoute => "no route".to_owned(),
+            AdjacencyKind::Resolved => hop(""),
+            AdjacencyKind::Unresolved => hop(", whose MAC address is not known"),
+            AdjacencyKind::Connected => format!("connected network {prefix}; the MAC address of the host is not known"),
+            AdjacencyKind::Group => format!("route {prefix} via several next hops"),
+            AdjacencyKind::Local => "the router itself".to_owned(),
+            AdjacencyKind::Unreachable => format!("route {prefix} unreachable"),
+            AdjacencyKind::Blackhole => format!("route {prefix} blackhole"),
+            AdjacencyKind::Martian => format!("{prefix}, which is not forwarded to"),
+            AdjacencyKind::Broadcast => "broadcast address of a network".to_owned(),
+        }
+    }
+
+    /// Returns the longest prefix with a route to an address, without the host routes of neighbours. Returns `None` also
+    /// while routes are being changed.
+    fn prefix_of(&self, address: IpAddr) -> Option<IpNet> {
+        let (tables, control) = (self.try_tables()?, self.control.try_lock().ok()?);
+        let is_own = |value: u32| control.keys.get(&value).is_some_and(|(_, neighbour)| *neighbour == address);
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        let prefixes = (0..=longest).rev().map(|len| IpNet::new_assert(address, len).trunc());
+        prefixes
+            .into_iter()
+            .find(|net| tables.get(*net).is_some_and(|value| net.prefix_len() < longest || !is_own(value)))
     }
 
     /// Locks the next hops, for changes of routes.

@@ -7,7 +7,7 @@ use core::hint::cold_path;
 use graph::{BoundedTable, Context, Counter, Named, Node};
 use packet::{BURST, Batch};
 use std::any::Any;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::MacAddr;
@@ -79,7 +79,7 @@ impl Node for Router {
         let mut values = [0; BURST];
         let main = if not_plain == 0 {
             self.routes.look_up4(&addresses[..n], &mut values[..n]);
-            cx.explain(|| format!("{}: {}", Ipv4Addr::from(addresses[0]), self.fib.describe(values[0])));
+            cx.explain(|| self.explanation(Ipv4Addr::from(addresses[0]).into(), values[0]));
             self.rewrite::<IPV4_ONLY>(cx, batch, &values, not_plain, 0)
         } else {
             self.process_mixed(cx, batch, mac, (&addresses, &mut values), not_plain)
@@ -124,6 +124,12 @@ impl Router {
         }
     }
 
+    /// Returns the route to an address for which an adjacency was found, for a trace.
+    #[cold]
+    fn explanation(&self, address: IpAddr, adjacency: u32) -> String {
+        format!("{address}: {}", self.fib.describe(address, adjacency))
+    }
+
     /// Rewrites a batch of plain IPv6 packets as [`rewrite`](Self::rewrite) does. Returns `None` and changes nothing if
     /// the batch has other packets.
     #[inline(never)]
@@ -147,7 +153,7 @@ impl Router {
         }
         let mut values = [0; BURST];
         self.routes.look_up6(&addresses[..n], &mut values[..n]);
-        cx.explain(|| format!("{}: {}", Ipv6Addr::from(addresses[0]), self.fib.describe(values[0])));
+        cx.explain(|| self.explanation(Ipv6Addr::from(addresses[0]).into(), values[0]));
         Some(self.rewrite::<IPV6_ONLY>(cx, batch, &values, 0, 0))
     }
 

@@ -1,8 +1,9 @@
 //! Tests of a router with the interfaces `lan` and `wan`.
 
+use super::fib::Fib;
 use crate::L3fwd;
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use testkit::{Harness, HarnessBuilder};
 use wire::ndp::{self, Neighbor};
@@ -481,7 +482,7 @@ fn forwards_by_the_longest_prefix_of_an_internet_routing_table() {
 /// Sends a request for an address of the router from a host at an input, which the router may thereby learn.
 fn send_request_from(router: &mut Harness, input: usize, host: &str, own: &str) {
     let frame = match (host.parse(), own.parse()) {
-        (Ok(std::net::IpAddr::V4(host)), Ok(std::net::IpAddr::V4(own))) => {
+        (Ok(IpAddr::V4(host)), Ok(IpAddr::V4(own))) => {
             let request = arp::Repr {
                 operation: arp::Operation::Request,
                 sender_mac: HOST,
@@ -491,7 +492,7 @@ fn send_request_from(router: &mut Harness, input: usize, host: &str, own: &str) 
             };
             build::arp(request).src_mac(HOST).dst_mac(MacAddr::BROADCAST).pad_to(60).to_vec()
         }
-        (Ok(std::net::IpAddr::V6(host)), Ok(std::net::IpAddr::V6(own))) => {
+        (Ok(IpAddr::V6(host)), Ok(IpAddr::V6(own))) => {
             let group = ndp::solicited_node(own);
             let request = Neighbor::Solicitation { target: own, source_mac: Some(HOST) };
             request.frame((HOST, ndp::multicast_mac(group)), host, group)
@@ -505,10 +506,8 @@ fn send_request_from(router: &mut Harness, input: usize, host: &str, own: &str) 
 /// Sends a packet from the WAN, and returns the outputs with packets and the new drop reasons.
 fn from_wan(r: &mut Harness, dst: &str) -> (Vec<usize>, Vec<&'static str>) {
     let frame = match dst.parse().unwrap() {
-        std::net::IpAddr::V4(dst) => build::udp4([192, 0, 2, 9], dst, 1, 2).dst_mac(WAN).pad_to(60).to_vec(),
-        std::net::IpAddr::V6(dst) => {
-            build::udp6("2001:db8:2::9".parse::<Ipv6Addr>().unwrap(), dst, 1, 2).dst_mac(WAN).to_vec()
-        }
+        IpAddr::V4(dst) => build::udp4([192, 0, 2, 9], dst, 1, 2).dst_mac(WAN).pad_to(60).to_vec(),
+        IpAddr::V6(dst) => build::udp6("2001:db8:2::9".parse::<Ipv6Addr>().unwrap(), dst, 1, 2).dst_mac(WAN).to_vec(),
     };
     let before = r.drops();
     let out = r.feed_input(FROM_WAN, &[frame]);
@@ -660,4 +659,43 @@ fn rejects_host_routes_for_large_networks() {
     let settings = format!("{TWO}route = [{{ prefix = \"203.0.113.0/24\", hosts = true }}]");
     let e = Harness::try_new::<L3fwd>(&settings).unwrap_err().to_string();
     assert!(e.contains("203.0.113.0/24") && e.contains("next hops"), "{e}");
+}
+
+#[test]
+fn a_trace_names_the_prefix_of_the_route() {
+    let more = "route = [{ prefix = \"0.0.0.0/0\", via = [\"192.0.2.1\"] }, { prefix = \"198.18.0.0/15\", via = [\"192.0.2.9\"] },
+        { prefix = \"198.18.7.7/32\", via = [\"192.0.2.1\"] }, { prefix = \"198.19.0.0/16\", to = \"blackhole\" },
+        { prefix = \"2001:db8:9::/48\", via = [\"2001:db8:2::1\", \"2001:db8:2::3\"] },
+        { prefix = \"2001:db8:9:1::/64\", via = [\"2001:db8:2::1\"] }, { prefix = \"2001:db8:a::/48\", to = \"unreachable\" }]
+        neighbour = { \"192.0.2.1\" = \"02:00:00:00:02:01\", \"2001:db8:2::1\" = \"02:00:00:00:02:01\" }\n";
+    for table in ["lpm", "exact"] {
+        let builder = HarnessBuilder::new::<L3fwd>(&format!("table = \"{table}\"\n{more}{TWO}"));
+        let mut router = builder.clone().build().unwrap();
+        learn_host(&mut router);
+        let fib = builder.shared::<Fib>().unwrap();
+        let mut routes = fib.reader();
+        for (address, expected) in [
+            ("8.8.8.8", "route 0.0.0.0/0 via 192.0.2.1"),
+            ("198.18.0.1", "route 198.18.0.0/15 via 192.0.2.9, whose MAC address is not known"),
+            ("198.18.7.7", "route 198.18.7.7/32 via 192.0.2.1"),
+            ("198.19.0.1", "route 198.19.0.0/16 blackhole"),
+            ("10.0.0.5", "connected network 10.0.0.0/24"),
+            ("10.0.0.6", "connected network 10.0.0.0/24; the MAC address of the host is not known"),
+            ("10.0.0.1", "the router itself"),
+            ("10.0.0.255", "broadcast address of a network"),
+            ("127.0.0.1", "127.0.0.0/8, which is not forwarded to"),
+            ("2001:db8:9:1::8", "route 2001:db8:9:1::/64 via 2001:db8:2::1"),
+            ("2001:db8:9:2::8", "route 2001:db8:9::/48 via several next hops"),
+            ("2001:db8:a::1", "route 2001:db8:a::/48 unreachable"),
+            ("2001:db8:1::5", "connected network 2001:db8:1::/64"),
+            ("2001:db9::1", "no route"),
+        ] {
+            let (address, mut found) = (address.parse::<IpAddr>().unwrap(), [0]);
+            match address {
+                IpAddr::V4(a) => routes.look_up4(&[a.to_bits()], &mut found),
+                IpAddr::V6(a) => routes.look_up6(&[a.to_bits()], &mut found),
+            }
+            assert_eq!(fib.describe(address, found[0]), expected, "{address}");
+        }
+    }
 }

@@ -2,7 +2,10 @@
 //! checks.
 
 use super::config::Config;
+use super::destination_numbers::DestinationNumbers;
+use super::settings::CheckKind;
 use diagnostics::Diagnostic;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,11 +55,43 @@ impl Changes {
             state => state,
         }
     }
+
+    /// Takes over the states of backends that another load balancer has as well: those by health checks where the check
+    /// is of the same address, and those by requests where `drain` has not changed.
+    fn take_over(&mut self, config: &Config, before: &BackendPool) {
+        let (old, changes) = (&before.config, lock(&before.changes));
+        let identity = |config: &Config, n: usize| {
+            let b = &config.backends[n];
+            (config.services[b.service].name.clone(), b.name.clone(), b.address, b.port)
+        };
+        let is_checked =
+            |config: &Config, n: usize| config.services[config.backends[n].service].health.kind != CheckKind::None;
+        let known: HashMap<_, _> = (0..old.backends.len()).map(|n| (identity(old, n), n)).collect();
+        for (n, backend) in config.backends.iter().enumerate() {
+            let Some(&before) = known.get(&identity(config, n)) else { continue };
+            if old.backends[before].drain == backend.drain {
+                self.drained[n] = changes.drained[before];
+            }
+            let same_check = old.backends[before].check_address == backend.check_address;
+            if same_check && is_checked(old, before) && is_checked(config, n) {
+                self.health[n] = changes.health[before];
+            }
+        }
+        // requests never drain all backends of a service
+        for service in &config.services {
+            if service.backends.clone().all(|n| self.drained[n]) {
+                service.backends.clone().for_each(|n| self.drained[n] = config.backends[n].drain);
+            }
+        }
+    }
 }
 
 /// Backends of all services.
 pub(super) struct BackendPool {
     pub(super) config: Arc<Config>,
+    pub(super) numbers: DestinationNumbers,
+    /// True if rewrites of replies have the numbers that they had before a reload.
+    pub(super) same_replies: bool,
     version: AtomicU64,
     snapshot: Mutex<PoolSnapshot>,
     changes: Mutex<Changes>,
@@ -84,19 +119,30 @@ fn ring(config: &Config, service: usize, states: &[BackendState]) -> Option<Ring
 }
 
 impl PoolHandle {
-    /// Returns the backends of a configuration, all of them up or draining.
-    pub(super) fn new(config: Arc<Config>) -> Result<Self, Diagnostic> {
+    /// Returns the backends of a configuration, all of them up or draining unless the load balancer before a reload has
+    /// them in another state.
+    pub(super) fn new(config: Arc<Config>, before: Option<&BackendPool>) -> Result<Self, Diagnostic> {
         let backends = config.backends.len();
         let drained = config.backends.iter().map(|b| b.drain).collect();
-        let changes = Changes { health: vec![BackendState::Up; backends], drained, retired: vec![] };
+        let mut changes = Changes { health: vec![BackendState::Up; backends], drained, retired: vec![] };
+        if let Some(before) = before {
+            changes.take_over(&config, before);
+        }
         let states: Vec<_> = (0..backends).map(|backend| changes.state(backend)).collect();
         let rings = (0..config.services.len())
             .map(|n| ring(&config, n, &states).map(Arc::new))
             .collect::<Option<Vec<_>>>()
             .ok_or_else(|| Diagnostic::new("cannot build the table of slots").key("table").value(config.table_size))?;
         let snapshot = PoolSnapshot { rings, states, ring_changes: 0, slots_disrupted: 0, slots_reassigned: 0 };
+        let numbers = DestinationNumbers::new(&config, before.map(|old| (&*old.config, &old.numbers)));
+        let same_replies = match before {
+            Some(before) => config.sorted_replies()? == before.config.sorted_replies()?,
+            None => false,
+        };
         Ok(PoolHandle(Arc::new(BackendPool {
             config,
+            numbers,
+            same_replies,
             version: AtomicU64::new(0),
             snapshot: Mutex::new(snapshot),
             changes: Mutex::new(changes),
@@ -127,6 +173,11 @@ impl BackendPool {
     /// Returns the current states and rings.
     pub(super) fn current(&self) -> PoolSnapshot {
         lock(&self.snapshot).clone()
+    }
+
+    /// Returns the state of a backend by health checks.
+    pub(super) fn health(&self, backend: usize) -> BackendState {
+        lock(&self.changes).health[backend]
     }
 
     /// Sets the state of a backend that health checks have found.

@@ -2,6 +2,7 @@
 
 use super::backends::{BackendState, PoolHandle, PoolSnapshot};
 use super::config::Backend;
+use super::connection::{Connection, FIRST_REPLY};
 use super::counters::CounterId;
 use super::destination::{Destination, ForwardAction};
 use super::service_map::ServiceMap;
@@ -22,22 +23,14 @@ use tables::maglev::Ring;
 pub(super) const AGEING_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of parts: the whole tables are searched in two seconds.
 pub(super) const AGEING_PARTS: usize = 2000;
-/// Smallest unit of the tables' clock, as a power of two of milliseconds: the time of a busy connection is not written
-/// with every packet.
-const TIME_UNIT_MIN: u32 = 6;
+/// Unit of the tables' clock, as a power of two of milliseconds. It fits the longest idle timeout, and the time of a busy
+/// connection is not written with every packet.
+const TIME_UNIT: u32 = 8;
 /// Milliseconds for which fragments of a datagram are accepted (RFC 791 §3.2: 15 to 120 s, RFC 8200 §4.5: 60 s).
 const FRAGMENT_TIMEOUT_MS: u32 = 30_000;
 const COLUMNS: [&str; 6] = ["packets", "service", "backend", "address", "state", "slots"];
 /// Maximum number of rows of the statistics table.
 const ROWS_MAX: usize = 4096;
-/// Number that is not a destination.
-pub(super) const NO_DESTINATION: u32 = u32::MAX;
-
-/// Destination of a connection, or [`NO_DESTINATION`] if no backend was up.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Connection {
-    pub(super) destination: u32,
-}
 
 /// Plain packets of a burst that are for services.
 pub(super) struct Burst {
@@ -45,7 +38,7 @@ pub(super) struct Burst {
     pub(super) vips: [u32; BURST],
     /// Positions in the batch.
     pub(super) positions: [u8; BURST],
-    pub(super) destinations: [u32; BURST],
+    pub(super) destinations: [Connection; BURST],
 }
 
 /// A copy of the load balancer.
@@ -70,13 +63,13 @@ pub(super) struct Balancer {
     /// Timeouts of connections and fragments in units of the tables' clock.
     pub(super) idle: u32,
     pub(super) fragment_timeout: u32,
-    /// Unit of the tables' clock, as a power of two of milliseconds.
-    time_unit: u32,
     pub(super) counters: Counters<CounterId>,
     /// The connections of IPv4, and of IPv6 if a service has an IPv6 address.
     pub(super) bounded_tables: Vec<BoundedTable>,
     pub(super) stats_table: Arc<StatsTable>,
     pub(super) visits: Visits<Balancer>,
+    /// Parts of the tables to be searched for connections to removed destinations.
+    unswept: usize,
 }
 
 fn table<K: FlowKey>(capacity: usize, full: Full, key: &'static str) -> Result<FlowTable<K, Connection>, Diagnostic> {
@@ -86,10 +79,15 @@ fn table<K: FlowKey>(capacity: usize, full: Full, key: &'static str) -> Result<F
     })
 }
 
+/// Returns the units of the tables' clock after which a number of milliseconds has passed.
+fn ticks(milliseconds: u32) -> u32 {
+    milliseconds.div_ceil(1 << TIME_UNIT) + 1
+}
+
 impl Balancer {
     pub(super) fn new(s: &Settings, pool: Arc<PoolHandle>, visits: Visits<Balancer>) -> Result<Self, Diagnostic> {
         let config = pool.0.config.clone();
-        let services = ServiceMap::new(&config)?;
+        let services = ServiceMap::new(&config, &pool.0.numbers.of)?;
         let version = pool.0.version();
         let snapshot = loop {
             // health checks hold the lock for a moment
@@ -98,23 +96,24 @@ impl Balancer {
             }
             std::thread::yield_now();
         };
-        let mut destinations = vec![];
-        for (number, v) in config.vips.iter().enumerate() {
-            let backends = config.services[v.service].backends.clone();
-            destinations.extend(backends.map(|b| Destination::new(&config, number, b, snapshot.states[b])));
+        let numbers = &pool.0.numbers;
+        let mut destinations: Vec<_> = numbers.generations.iter().map(|n| Destination::unused(*n)).collect();
+        for (pair, Connection { destination, generation }) in config.destinations().zip(&numbers.of) {
+            let state = snapshot.states[pair.1];
+            destinations[*destination as usize] = Destination::new(&config, pair, *generation, state);
         }
+        let unswept = if numbers.has_removed() { AGEING_PARTS } else { 0 };
         let any6 = config.vips.iter().any(|v| v.endpoint.0.is_ipv6());
         let v4 = table::<Tuple4>(s.connections as usize, Full::Refuse, "connections")?;
         let v6 = table(if any6 { s.connections as usize } else { 1 }, Full::Refuse, "connections")?;
         let connections = |name| BoundedTable::new(name, s.connections.into());
         let mut bounded_tables = vec![connections("connections_ipv4")];
         bounded_tables.extend(any6.then(|| connections("connections_ipv6")));
-        let time_unit = ((s.idle * 1000) >> 20).checked_ilog2().map_or(0, |bits| bits + 1).max(TIME_UNIT_MIN);
         let burst = Burst {
             keys: [v4.prepare(Tuple4::default()); BURST],
             vips: [0; BURST],
             positions: [0; BURST],
-            destinations: [NO_DESTINATION; BURST],
+            destinations: [Connection::NONE; BURST],
         };
         let mut balancer = Balancer {
             services,
@@ -128,13 +127,13 @@ impl Balancer {
             id: 0,
             mtu: s.mtu,
             unmatched: s.unmatched,
-            idle: (s.idle * 1000) >> time_unit,
-            fragment_timeout: FRAGMENT_TIMEOUT_MS >> time_unit,
-            time_unit,
+            idle: ticks(s.idle * 1000),
+            fragment_timeout: ticks(FRAGMENT_TIMEOUT_MS),
             counters: Counters::default(),
             bounded_tables,
             stats_table: Arc::new(StatsTable::new(&COLUMNS, ROWS_MAX)),
             visits,
+            unswept,
             version,
             snapshot,
             pool,
@@ -143,13 +142,49 @@ impl Balancer {
         Ok(balancer)
     }
 
+    /// Takes over the connections and held fragments of the load balancer before a reload; its destinations have the
+    /// same numbers here.
+    pub(super) fn take_over_connections(&mut self, old: &mut Balancer) {
+        if self.v4.capacity() == old.v4.capacity() {
+            std::mem::swap(&mut self.v4, &mut old.v4);
+        }
+        if self.v6.capacity() == old.v6.capacity() {
+            std::mem::swap(&mut self.v6, &mut old.v6);
+        }
+        if self.pool.0.same_replies && self.fragments.capacity() == old.fragments.capacity() {
+            std::mem::swap(&mut self.fragments, &mut old.fragments);
+        }
+        std::mem::swap(&mut self.fragment_queue, &mut old.fragment_queue);
+        self.id = old.id;
+    }
+
+    /// Removes connections from the next part of the tables: those that are idle, and those to removed destinations.
+    pub(super) fn age_connections(&mut self, now: u32) {
+        let (idle, destinations, sweeps) = (self.idle, &self.destinations, self.unswept > 0);
+        let is_removed = |c: &Connection| c.destination < FIRST_REPLY && c.find(destinations).is_none();
+        let is_over = |c: &Connection, since| since >= idle || sweeps && is_removed(c);
+        if !self.v4.is_empty() {
+            self.v4.age(now, self.v4.buckets().div_ceil(AGEING_PARTS), |_, c, since| is_over(c, since));
+        }
+        if !self.v6.is_empty() {
+            self.v6.age(now, self.v6.buckets().div_ceil(AGEING_PARTS), |_, c, since| is_over(c, since));
+        }
+        let idle = self.fragment_timeout;
+        if !self.fragments.is_empty() {
+            let is_over = |c: &Connection, since| since >= idle || sweeps && is_removed(c);
+            self.fragments.age(now, self.fragments.buckets().div_ceil(AGEING_PARTS), |_, c, since| is_over(c, since));
+        }
+        self.unswept = self.unswept.saturating_sub(1);
+    }
+
     /// Applies the changes of the backends' states.
     #[cold]
     pub(super) fn update(&mut self) {
         let version = self.pool.0.version();
         // a change in progress is applied with the next batch
         let Some(snapshot) = self.pool.0.snapshot() else { return };
-        self.destinations.iter_mut().for_each(|d| d.set_state(snapshot.states[d.backend]));
+        let present = self.destinations.iter_mut().filter_map(|d| Some((d.backend?, d)));
+        present.for_each(|(backend, d)| d.set_state(snapshot.states[backend]));
         (self.snapshot, self.version) = (snapshot, version);
     }
 
@@ -161,25 +196,26 @@ impl Balancer {
         seed: &Seed,
         vip: u32,
         key: &impl FlowKey,
-    ) -> u32 {
+    ) -> Connection {
         let (first, service) = services.vip[vip as usize];
         let ring: &Ring = &snapshot.rings[service as usize];
-        ring.get(key.flow_hash(seed)).map_or(NO_DESTINATION, |member| first + u32::from(member))
+        ring.get(key.flow_hash(seed))
+            .map_or(Connection::NONE, |member| services.destinations[first as usize + usize::from(member)])
     }
 
     /// As [`choose`](Self::choose), with the current backends.
-    pub(super) fn choose_now(&self, vip: u32, key: &impl FlowKey) -> u32 {
+    pub(super) fn choose_now(&self, vip: u32, key: &impl FlowKey) -> Connection {
         Self::choose(&self.snapshot, &self.services, &self.seed, vip, key)
     }
 
-    /// Returns true if the backend of a destination is not down.
-    pub(super) fn is_available(&self, destination: u32) -> bool {
-        self.destinations.get(destination as usize).is_some_and(|d| d.action != ForwardAction::Down)
+    /// Returns true if the backend of a connection exists and is not down.
+    pub(super) fn is_available(&self, connection: Connection) -> bool {
+        connection.find(&self.destinations).is_some_and(|d| d.action != ForwardAction::Down)
     }
 
     /// Returns the time in units of the tables' clock.
     pub(super) fn clock(&self, cx: &Context<'_>) -> u32 {
-        (cx.now().as_millis() >> self.time_unit) as u32
+        (cx.now().as_millis() >> TIME_UNIT) as u32
     }
 
     /// Returns true if states of backends have changed since the snapshot.
@@ -207,7 +243,8 @@ impl Balancer {
         c[CounterId::SlotsDisrupted].set(self.snapshot.slots_disrupted);
         c[CounterId::SlotsReassigned].set(self.snapshot.slots_reassigned);
         let mut packets = vec![0; config.backends.len()];
-        self.destinations.iter().for_each(|d| packets[d.backend] += d.packets);
+        let sent = self.destinations.iter().filter_map(|d| Some((d.backend?, d.packets)));
+        sent.for_each(|(backend, n)| packets[backend] += n);
         let shares: Vec<Vec<usize>> = self.snapshot.rings.iter().map(|ring| ring.counts()).collect();
         let row = |(n, b): (usize, &Backend)| -> Row {
             let service = &config.services[b.service];

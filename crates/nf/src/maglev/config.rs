@@ -111,7 +111,7 @@ impl Config {
         for (name, service) in &s.service {
             config.add(name, service)?;
         }
-        let destinations: usize = config.vips.iter().map(|v| config.services[v.service].backends.len()).sum();
+        let destinations = config.destinations().count();
         if config.vips.len() > VIPS_MAX || destinations > DESTINATIONS_MAX {
             let d = invalid("too many virtual addresses or backends", "service", destinations);
             return Err(d.remedy(format!("write {VIPS_MAX} addresses and {DESTINATIONS_MAX} pairs at most")));
@@ -206,8 +206,14 @@ impl Config {
         Err(invalid(format!("service {name:?}: backend cannot be reached from {vip}"), "service", to).remedy(remedy))
     }
 
+    /// Returns all pairs of a virtual address and a backend, as numbers.
+    pub(super) fn destinations(&self) -> impl Iterator<Item = (usize, usize)> {
+        let vips = self.vips.iter().enumerate();
+        vips.flat_map(|(vip, v)| self.services[v.service].backends.clone().map(move |backend| (vip, backend)))
+    }
+
     /// Returns the virtual address of replies from backends of NAT services.
-    pub(super) fn replies(&self) -> Result<HashMap<Endpoint, usize>, Diagnostic> {
+    fn replies(&self) -> Result<HashMap<Endpoint, usize>, Diagnostic> {
         let mut replies = HashMap::new();
         for (number, Vip { endpoint: (_, port, protocol), service }) in self.vips.iter().enumerate() {
             let Service { forward: Forward::Nat, backends, name, .. } = &self.services[*service] else { continue };
@@ -222,6 +228,14 @@ impl Config {
                 }
             }
         }
+        Ok(replies)
+    }
+
+    /// As [`replies`](Self::replies), with the endpoints of the virtual addresses, in order.
+    pub(super) fn sorted_replies(&self) -> Result<Vec<(Endpoint, Endpoint)>, Diagnostic> {
+        let replies = self.replies()?.into_iter();
+        let mut replies: Vec<_> = replies.map(|(from, vip)| (from, self.vips[vip].endpoint)).collect();
+        replies.sort();
         Ok(replies)
     }
 

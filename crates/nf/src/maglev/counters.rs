@@ -26,10 +26,11 @@ graph::named_enum! {
         /// Connections in the table.
         Connections = "connections",
         New = "new",
-        /// Connections that got another backend because theirs was down.
+        /// Connections that got another backend because theirs was down or has been removed.
         Moved = "moved",
         /// Packets of connections that were not added to the table.
         TableFull = "table_full",
+        /// Connections removed after their idle timeout, or because their backend has been removed.
         Expired = "expired",
         Fragments = "fragments",
         IcmpErrors = "icmp_errors",

@@ -2,6 +2,7 @@
 
 use super::backends::BackendState;
 use super::config::{Backend, Config, Endpoint, Vip};
+use super::connection::Connection;
 use super::settings::Forward;
 use crate::checksum_delta::ChecksumDelta;
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,6 +43,8 @@ pub(super) struct Destination {
     /// DSCP as a type of service byte, without ECN.
     pub(super) tos: u8,
     pub(super) outer_len: u8,
+    /// Generation of the destination's number, which its connections have.
+    pub(super) generation: u32,
     /// Checksum of the constant fields of the outer IPv4 header.
     pub(super) outer_sum: u32,
     /// Checksum difference of the rewritten address.
@@ -55,10 +58,24 @@ pub(super) struct Destination {
     pub(super) outer_type: EtherType,
     pub(super) outer: [u8; OUTER_MAX],
     pub(super) to: (IpAddr, u16),
-    /// Number of the backend.
-    pub(super) backend: usize,
+    /// Number of the backend; `None` for an unused number.
+    pub(super) backend: Option<usize>,
     /// Action while the backend is not down.
     action_when_up: ForwardAction,
+}
+
+impl Connection {
+    /// Returns the destination unless the backend has been removed.
+    #[inline(always)]
+    pub(super) fn find(self, destinations: &[Destination]) -> Option<&Destination> {
+        destinations.get(self.destination as usize).filter(|d| d.generation == self.generation)
+    }
+
+    /// As [`find`](Self::find).
+    #[inline(always)]
+    pub(super) fn find_mut(self, destinations: &mut [Destination]) -> Option<&mut Destination> {
+        destinations.get_mut(self.destination as usize).filter(|d| d.generation == self.generation)
+    }
 }
 
 /// Rewrite of the source of replies to a virtual address.
@@ -100,15 +117,36 @@ pub(super) fn endpoint_key(endpoint: Endpoint) -> Option<u64> {
 }
 
 impl Reply {
-    pub(super) fn new(from: (IpAddr, u16), vip: &Vip) -> Self {
-        let to = (vip.endpoint.0, vip.endpoint.1);
+    pub(super) fn new(from: (IpAddr, u16), to: (IpAddr, u16)) -> Self {
         let (ip_delta, transport_delta) = endpoint_deltas(from, to);
         Reply { ip_delta, transport_delta, address: v4(to.0), port: to.1.to_be_bytes(), to }
     }
 }
 
 impl Destination {
-    pub(super) fn new(config: &Config, vip: usize, number: usize, state: BackendState) -> Self {
+    /// Returns the entry of a number that no destination has.
+    pub(super) fn unused(generation: u32) -> Self {
+        let (ip_delta, transport_delta) = (Delta::ZERO.into(), Delta::ZERO.into());
+        Destination {
+            action: ForwardAction::Down,
+            tos: 0,
+            outer_len: 0,
+            generation,
+            outer_sum: 0,
+            ip_delta,
+            transport_delta,
+            packets: 0,
+            address: [0; 4],
+            port: [0; 2],
+            outer_type: EtherType::IPV4,
+            outer: [0; OUTER_MAX],
+            to: (Ipv4Addr::UNSPECIFIED.into(), 0),
+            backend: None,
+            action_when_up: ForwardAction::Down,
+        }
+    }
+
+    pub(super) fn new(config: &Config, (vip, number): (usize, usize), generation: u32, state: BackendState) -> Self {
         let (Vip { endpoint, service }, backend) = (config.vips[vip], &config.backends[number]);
         let (forward, dscp) = (config.services[service].forward, config.services[service].dscp);
         let to = (backend.address, backend.port.unwrap_or(endpoint.1));
@@ -132,6 +170,7 @@ impl Destination {
             action,
             tos: dscp << 2,
             outer_len: header.len() as u8,
+            generation,
             outer_sum: u32::from(!sum),
             ip_delta,
             transport_delta,
@@ -141,7 +180,7 @@ impl Destination {
             outer_type,
             outer: bytes,
             to,
-            backend: number,
+            backend: Some(number),
             action_when_up: action,
         };
         destination.set_state(state);

@@ -1,6 +1,7 @@
 //! Fast path: forwarding of plain IPv4 packets to backends, and of their replies.
 
-use super::balancer::{AGEING_INTERVAL, AGEING_PARTS, Balancer, Burst, NO_DESTINATION};
+use super::balancer::{AGEING_INTERVAL, Balancer, Burst};
+use super::connection::Connection;
 use super::counters::{CounterId, DropReason};
 use super::destination::{Destination, ForwardAction, OUTER4, OUTER4_GRE};
 use super::headers::parse;
@@ -11,6 +12,7 @@ use crate::bits::for_each_bit;
 use crate::fragment_queue::HeldFragment;
 use graph::{BoundedTable, Context, Counter, Named, Node, StatsTable};
 use packet::{BURST, Batch, Packet};
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use tables::flow::{Lookup, Tuple4};
@@ -35,12 +37,12 @@ impl Balancer {
             #[inline(always)]
             |at, found| {
                 let at = at & (BURST - 1);
-                let destination = match found {
-                    Lookup::Known(connection) => connection.destination,
+                let connection = match found {
+                    Lookup::Known(connection) => *connection,
                     Lookup::New(connection) => {
-                        connection.destination = choose(at);
+                        *connection = choose(at);
                         counters[CounterId::New].add(1);
-                        connection.destination
+                        *connection
                     }
                     Lookup::Refused => {
                         counters[CounterId::TableFull].add(1);
@@ -48,9 +50,8 @@ impl Balancer {
                     }
                 };
                 let position = usize::from(positions[at]);
-                let (Some(packet), Some(to)) = (packets.get_mut(position), destinations.get_mut(destination as usize))
-                else {
-                    chosen[at] = destination;
+                let (Some(packet), Some(to)) = (packets.get_mut(position), connection.find_mut(destinations)) else {
+                    chosen[at] = connection;
                     unsent |= 1 << at;
                     return;
                 };
@@ -58,7 +59,7 @@ impl Balancer {
                     Forwarded::Sent => {}
                     Forwarded::Dropped(reason) => drops.add(position, reason),
                     Forwarded::NotSent => {
-                        chosen[at] = destination;
+                        chosen[at] = connection;
                         unsent |= 1 << at;
                     }
                 }
@@ -72,34 +73,34 @@ impl Balancer {
     #[inline(never)]
     fn forward_unsent(&mut self, unsent: u64, now: u32, batch: &mut Batch, drops: &mut Drops) {
         for_each_bit(unsent, |at| {
-            let mut destination = self.burst.destinations[at];
-            if !self.is_available(destination) {
-                destination = self.move_connection(at, now);
+            let mut connection = self.burst.destinations[at];
+            if !self.is_available(connection) {
+                connection = self.move_connection(at, now);
             }
             let position = usize::from(self.burst.positions[at]);
             if let Some(packet) = batch.as_mut_slice().get_mut(position)
-                && let Err(reason) = self.send(packet, None, destination)
+                && let Err(reason) = self.send(packet, None, connection)
             {
                 drops.add(position, reason);
             }
         });
     }
 
-    /// Moves a connection whose backend is down to another destination, which is returned.
+    /// Moves a connection whose backend is down or has been removed to another destination, which is returned.
     #[cold]
     #[inline(never)]
-    fn move_connection(&mut self, at: usize, now: u32) -> u32 {
+    fn move_connection(&mut self, at: usize, now: u32) -> Connection {
         let (key, vip) = (self.burst.keys[at], self.burst.vips[at]);
-        let destination = self.choose_now(vip, &key.key());
+        let chosen = self.choose_now(vip, &key.key());
         let (old, counters) = (self.burst.destinations[at], &self.counters);
         self.v4.look_up(&[key], now, |_, connection| {
             // unless an earlier packet of this burst has moved the connection
-            if connection.destination != destination && old != NO_DESTINATION {
+            if *connection != chosen && old != Connection::NONE {
                 counters[CounterId::Moved].add(1);
             }
-            connection.destination = destination;
+            *connection = chosen;
         });
-        destination
+        chosen
     }
 
     /// Processes packets from clients.
@@ -337,18 +338,8 @@ impl Node for Balancer {
             visit(self, cx.now());
         }
         let now = self.clock(cx);
-        let (idle, buckets) = (self.idle, |all: usize| all.div_ceil(AGEING_PARTS));
-        if !self.v4.is_empty() {
-            self.v4.age(now, buckets(self.v4.buckets()), |_, _, since| since >= idle);
-        }
-        if !self.v6.is_empty() {
-            self.v6.age(now, buckets(self.v6.buckets()), |_, _, since| since >= idle);
-        }
+        self.age_connections(now);
         self.fragment_queue.drop_expired(cx, DropReason::UnknownFragment);
-        if !self.fragments.is_empty() {
-            let idle = self.fragment_timeout;
-            self.fragments.age(now, buckets(self.fragments.buckets()), |_, _, since| since >= idle);
-        }
         self.count_connections();
         // the table of backends takes longer to build
         if cx.now().as_millis().is_multiple_of(1000) {
@@ -358,6 +349,12 @@ impl Node for Balancer {
 
     fn stats_table(&self) -> Option<Arc<StatsTable>> {
         Some(self.stats_table.clone())
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        if let Some(old) = old.downcast_mut::<Balancer>() {
+            self.take_over_connections(old);
+        }
     }
 
     fn finish(&mut self) {

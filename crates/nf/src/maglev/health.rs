@@ -35,10 +35,10 @@ enum CheckResult {
     Failure,
 }
 
-/// Returns the backends of a configuration, and starts the threads that check them.
-pub(super) fn start(config: Arc<Config>) -> Result<PoolHandle, Diagnostic> {
+/// Returns the backends of a configuration, as [`PoolHandle::new`] does, and starts the threads that check them.
+pub(super) fn start(config: Arc<Config>, before: Option<&BackendPool>) -> Result<PoolHandle, Diagnostic> {
     // threads that have been started stop with the handle, also if others cannot be started
-    let pool = PoolHandle::new(config)?;
+    let pool = PoolHandle::new(config, before)?;
     start_threads(&pool.0)?;
     Ok(pool)
 }
@@ -48,13 +48,14 @@ fn start_threads(pool: &Arc<BackendPool>) -> Result<(), Diagnostic> {
     let now = Instant::now();
     let checks = config.backends.iter().enumerate().filter_map(|(backend, b)| {
         let health = config.services[b.service].health.clone();
+        let state = pool.health(backend);
         (health.kind != CheckKind::None).then_some(Check {
             backend,
             address: b.check_address,
             health,
             streak: 0,
-            healthy: true,
-            state: BackendState::Up,
+            healthy: state != BackendState::Down,
+            state,
             due: now,
         })
     });

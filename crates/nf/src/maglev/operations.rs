@@ -1,8 +1,9 @@
 //! Listing and draining the backends of a running load balancer.
 
 use super::backends::PoolHandle;
-use super::balancer::{Balancer, Connection};
+use super::balancer::Balancer;
 use super::config::Config;
+use super::connection::Connection;
 use crate::visits::{Copies, Visits};
 use control::{MaglevBackend, MaglevBackends, MaglevDrained};
 use diagnostics::Diagnostic;
@@ -49,7 +50,8 @@ impl LiveBackends {
         let (mut connections, mut packets) = (vec![0; config.backends.len()], vec![0; config.backends.len()]);
         for copy in 0..self.copies.len() {
             packets = self.copies.call(copy, move |balancer, _| {
-                balancer.destinations.iter().for_each(|d| packets[d.backend] += d.packets);
+                let sent = balancer.destinations.iter().filter_map(|d| Some((d.backend?, d.packets)));
+                sent.for_each(|(backend, n)| packets[backend] += n);
                 packets
             })?;
             for table in [Table::V4, Table::V6] {
@@ -128,8 +130,8 @@ fn count<K: FlowKey>(
 ) -> Option<usize> {
     let end = table.buckets().min(from + BUCKETS_PER_VISIT);
     for (_, connection) in table.iter(from..end) {
-        if let Some(destination) = balancer.destinations.get(connection.destination as usize) {
-            connections[destination.backend] += 1;
+        if let Some(backend) = connection.find(&balancer.destinations).and_then(|d| d.backend) {
+            connections[backend] += 1;
         }
     }
     (end < table.buckets()).then_some(end)

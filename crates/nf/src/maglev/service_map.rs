@@ -3,6 +3,7 @@
 mod endpoint_map;
 
 use super::config::{Config, Endpoint};
+use super::connection::Connection;
 use super::destination::{Reply, endpoint_key};
 use diagnostics::Diagnostic;
 use endpoint_map::EndpointMap;
@@ -10,8 +11,6 @@ use foldhash::HashMap;
 use std::net::IpAddr;
 
 /// Virtual addresses and the sources of replies.
-///
-/// The destinations of a virtual address have consecutive numbers, in the order of the backends of its service.
 pub(super) struct ServiceMap {
     /// Numbers of IPv4 virtual addresses.
     pub(super) vips4: EndpointMap,
@@ -24,12 +23,14 @@ pub(super) struct ServiceMap {
     /// Virtual address of packets without ports from a backend of NAT services, unless it is ambiguous.
     pub(super) sources: HashMap<IpAddr, Option<IpAddr>>,
     pub(super) reply_rewrites: Vec<Reply>,
-    /// First destination and service of each virtual address.
+    /// Index of the first destination, and service, of each virtual address.
     pub(super) vip: Vec<(u32, u32)>,
+    /// Destinations of all virtual addresses, in the order of the backends of their services.
+    pub(super) destinations: Box<[Connection]>,
 }
 
 impl ServiceMap {
-    pub(super) fn new(config: &Config) -> Result<Self, Diagnostic> {
+    pub(super) fn new(config: &Config, destinations: &[Connection]) -> Result<Self, Diagnostic> {
         let mut vip = vec![];
         let mut next = 0;
         for v in &config.vips {
@@ -37,15 +38,12 @@ impl ServiceMap {
             next += config.services[v.service].backends.len() as u32;
         }
         let (mut reply_rewrites, mut replies, mut sources) = (vec![], HashMap::default(), HashMap::default());
-        let mut from: Vec<_> = config.replies()?.into_iter().collect();
         // rewrites have the same numbers in every copy
-        from.sort();
-        for (endpoint, number) in from {
+        for (endpoint, vip) in config.sorted_replies()? {
             replies.insert(endpoint, reply_rewrites.len() as u32);
-            reply_rewrites.push(Reply::new((endpoint.0, endpoint.1), &config.vips[number]));
-            let vip = config.vips[number].endpoint.0;
-            let source = sources.entry(endpoint.0).or_insert(Some(vip));
-            source.take_if(|address| *address != vip);
+            reply_rewrites.push(Reply::new((endpoint.0, endpoint.1), (vip.0, vip.1)));
+            let source = sources.entry(endpoint.0).or_insert(Some(vip.0));
+            source.take_if(|address| *address != vip.0);
         }
         let vips: HashMap<_, _> = config.vips.iter().enumerate().map(|(n, v)| (v.endpoint, n as u32)).collect();
         let mut addresses = HashMap::default();
@@ -58,6 +56,16 @@ impl ServiceMap {
             EndpointMap::new(keys.into_iter())
         };
         let (vips4, replies4) = (ipv4_map(&vips), ipv4_map(&replies));
-        Ok(ServiceMap { vips4, replies4, vips, replies, addresses, sources, reply_rewrites, vip })
+        Ok(ServiceMap {
+            vips4,
+            replies4,
+            vips,
+            replies,
+            addresses,
+            sources,
+            reply_rewrites,
+            vip,
+            destinations: destinations.into(),
+        })
     }
 }

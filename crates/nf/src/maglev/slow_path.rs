@@ -1,6 +1,7 @@
 //! Slow path: packets that are not plain, with IPv6, VLAN tags, options, fragments or ICMP.
 
-use super::balancer::{Balancer, Connection, NO_DESTINATION};
+use super::balancer::Balancer;
+use super::connection::{Connection, FIRST_REPLY};
 use super::counters::{CounterId, DropReason};
 use super::destination::{Destination, ForwardAction};
 use super::headers::{FragmentPosition, ParsedPacket, QuotedPacket, parse};
@@ -11,9 +12,6 @@ use packet::Packet;
 use std::net::IpAddr;
 use tables::flow::{FlowKey, FlowTable, Lookup, Tuple4, Tuple6};
 use wire::IpProtocol;
-
-/// First value of `Connection::destination` of a fragment that is a reply: the number of the reply rewrite is added.
-const FIRST_REPLY: u32 = 1 << 31;
 
 fn bits(address: IpAddr) -> u128 {
     match address {
@@ -51,7 +49,13 @@ fn look_up<K: FlowKey>(
 
 impl Balancer {
     /// Returns the destination of a connection to a virtual address; with `insert` it is added to the table.
-    fn connection(&mut self, vip: u32, tuple: (IpAddr, IpAddr, u16, u16, IpProtocol), now: u32, insert: bool) -> u32 {
+    fn connection(
+        &mut self,
+        vip: u32,
+        tuple: (IpAddr, IpAddr, u16, u16, IpProtocol),
+        now: u32,
+        insert: bool,
+    ) -> Connection {
         let (src, dst, sport, dport, protocol) = tuple;
         match (src, dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
@@ -78,27 +82,32 @@ impl Balancer {
     }
 
     /// Stores the destination of a datagram's fragments, also for those that are held.
-    fn store_fragment_destination(&mut self, parsed: &ParsedPacket, destination: u32, now: u32) {
+    fn store_fragment_destination(&mut self, parsed: &ParsedPacket, destination: Connection, now: u32) {
         self.fragment_queue.mark_arrived(datagram_key(parsed));
         look_up(&mut self.fragments, (datagram_key(parsed), now), true, |found| match found {
-            Some(Lookup::Known(c) | Lookup::New(c)) => c.destination = destination,
+            Some(Lookup::Known(c) | Lookup::New(c)) => *c = destination,
             // all slots of the key were written at this time: the other fragments of the datagram are dropped
             Some(Lookup::Refused) | None => {}
         });
     }
 
-    fn fragment_destination(&mut self, parsed: &ParsedPacket, now: u32) -> Option<u32> {
+    fn fragment_destination(&mut self, parsed: &ParsedPacket, now: u32) -> Option<Connection> {
         let mut destination = None;
         look_up(&mut self.fragments, (datagram_key(parsed), now), false, |found| {
             if let Some(Lookup::Known(c)) = found {
-                destination = Some(c.destination);
+                destination = Some(*c);
             }
         });
         destination
     }
 
-    fn forward(&mut self, packet: &mut Packet, parsed: &ParsedPacket, destination: u32) -> Result<(), DropReason> {
-        let Some(to) = self.destinations.get_mut(destination as usize) else { return Err(DropReason::NoBackend) };
+    fn forward(
+        &mut self,
+        packet: &mut Packet,
+        parsed: &ParsedPacket,
+        destination: Connection,
+    ) -> Result<(), DropReason> {
+        let Some(to) = destination.find_mut(&mut self.destinations) else { return Err(DropReason::NoBackend) };
         match to.action {
             ForwardAction::Nat | ForwardAction::L3dsr => {
                 redirect(packet.data_mut(), parsed, AddressField::Destination, to.to);
@@ -120,12 +129,12 @@ impl Balancer {
         &mut self,
         packet: &mut Packet,
         parsed: Option<&ParsedPacket>,
-        destination: u32,
+        destination: Connection,
     ) -> Result<(), DropReason> {
         if !self.is_available(destination) {
             return Err(DropReason::NoBackend);
         }
-        if let Some(to) = self.destinations.get_mut(destination as usize) {
+        if let Some(to) = destination.find_mut(&mut self.destinations) {
             to.packets += 1;
         }
         match parsed {
@@ -191,7 +200,7 @@ impl Balancer {
         // the error is sent to the virtual address that it quotes
         let vip = vip.copied().filter(|_| q.src == parsed.dst).ok_or(DropReason::UnknownIcmpError)?;
         let destination = self.connection(vip, (q.dst, q.src, q.ports.1, q.ports.0, q.protocol), now, false);
-        let to = self.destinations.get(destination as usize).ok_or(DropReason::NoBackend)?;
+        let to = destination.find(&self.destinations).ok_or(DropReason::NoBackend)?;
         if to.action == ForwardAction::Nat {
             redirect_quoted(packet.data_mut(), parsed, q, AddressField::Source, to.to);
         }
@@ -205,7 +214,7 @@ impl Balancer {
         let Some(parsed) = parse(frame) else { return Ok(()) };
         if parsed.position == FragmentPosition::Later {
             let destination = self.fragment_destination(&parsed, now);
-            if let Some(reply) = destination.and_then(|destination| destination.checked_sub(FIRST_REPLY)) {
+            if let Some(reply) = destination.and_then(|c| c.destination.checked_sub(FIRST_REPLY)) {
                 self.counters[CounterId::Fragments].add(1);
                 self.rewrite_reply(packet, &parsed, reply);
             }
@@ -236,7 +245,8 @@ impl Balancer {
         if let Some(reply) = self.services.replies.get(&(parsed.src, port, parsed.protocol)).copied() {
             if parsed.position == FragmentPosition::First {
                 self.counters[CounterId::Fragments].add(1);
-                self.store_fragment_destination(&parsed, FIRST_REPLY + reply, now);
+                let destination = Connection { destination: FIRST_REPLY + reply, generation: 0 };
+                self.store_fragment_destination(&parsed, destination, now);
             }
             self.rewrite_reply(packet, &parsed, reply);
         }
@@ -252,26 +262,26 @@ impl Balancer {
 }
 
 /// Returns the destination of a connection: that of its entry, or `chosen` of the ring if it is new or its backend is
-/// down.
+/// down or has been removed.
 fn destination_of(
     destinations: &[Destination],
     counters: &Counters<CounterId>,
     found: Option<Lookup<'_, Connection>>,
-    chosen: u32,
-) -> u32 {
-    let is_available = |n: u32| destinations.get(n as usize).is_some_and(|d| d.action != ForwardAction::Down);
+    chosen: Connection,
+) -> Connection {
+    let is_available = |c: &Connection| c.find(destinations).is_some_and(|d| d.action != ForwardAction::Down);
     match found {
-        Some(Lookup::Known(c)) if is_available(c.destination) => c.destination,
+        Some(Lookup::Known(c)) if is_available(c) => *c,
         Some(Lookup::Known(c)) => {
-            if c.destination != NO_DESTINATION {
+            if *c != Connection::NONE {
                 counters[CounterId::Moved].add(1);
             }
-            c.destination = chosen;
+            *c = chosen;
             chosen
         }
         Some(Lookup::New(c)) => {
             counters[CounterId::New].add(1);
-            c.destination = chosen;
+            *c = chosen;
             chosen
         }
         Some(Lookup::Refused) => {

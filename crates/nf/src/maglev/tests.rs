@@ -2,6 +2,7 @@
 
 mod general;
 mod model;
+mod reload;
 
 use super::backends::{BackendState, PoolHandle};
 use super::balancer::Balancer;
@@ -33,9 +34,15 @@ fn service(forward: &str, v6: bool) -> String {
 
 /// Returns a load balancer, and the handle by which the test sets the states of backends.
 fn balancer(settings: &str) -> (Harness, Arc<PoolHandle>) {
+    let (node, shared) = node(settings, None);
+    (Harness::from_node(node), shared)
+}
+
+fn node(settings: &str, before: Option<&PoolHandle>) -> (Balancer, Arc<PoolHandle>) {
     let settings: Settings = toml::from_str(settings).unwrap();
-    let shared = Arc::new(health::start(Arc::new(Config::new(&settings).unwrap())).unwrap());
-    (Harness::from_node(Balancer::new(&settings, shared.clone(), Copies::default().attach(0)).unwrap()), shared)
+    let config = Arc::new(Config::new(&settings).unwrap());
+    let shared = Arc::new(health::start(config, before.map(|pool| &*pool.0)).unwrap());
+    (Balancer::new(&settings, shared.clone(), Copies::default().attach(0)).unwrap(), shared)
 }
 
 /// Contents of a packet.

@@ -28,7 +28,7 @@ pub(crate) struct Timeouts {
 }
 
 /// A static port forward.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Forward {
     pub(crate) protocol: u8,
     /// Index of the external address.

@@ -36,6 +36,14 @@ impl Flow {
     }
 }
 
+/// An inside or external endpoint of a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) address: u32,
+    pub(crate) port: u16,
+    pub(crate) protocol: u8,
+}
+
 /// Maps an address to one of `copies` by a hash over all its bits.
 pub(crate) fn hash_to_index(address: u32, copies: usize) -> usize {
     let mixed = u64::from(address).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -49,6 +57,9 @@ pub(super) const RST: u8 = 4;
 pub(crate) const DATA: u8 = 8;
 /// Marks a session between two inside hosts.
 const HAIRPIN: u8 = 0x80;
+/// Marks a session of a forward.
+const FORWARD: u8 = 0x40;
+const MARKS: u8 = HAIRPIN | FORWARD;
 
 /// Returns the bits of [`Translation::flags_seen`] that a TCP segment sets.
 #[inline(always)]
@@ -69,7 +80,7 @@ pub(crate) struct Translation {
     pub(super) ip: ChecksumDelta,
     /// Change of the TCP, UDP or ICMP checksum.
     pub(super) upper: ChecksumDelta,
-    /// TCP flags seen in this direction, see [`observed_flags`]; [`DATA`] for other protocols. And [`HAIRPIN`].
+    /// TCP flags seen in this direction, see [`observed_flags`]; [`DATA`] for other protocols. And [`MARKS`].
     flags_seen: u8,
     /// Flags with which a packet needs the slow path.
     changing: u8,
@@ -99,11 +110,11 @@ impl Translation {
     }
 
     pub(super) fn flags_seen(&self) -> u8 {
-        self.flags_seen & !HAIRPIN
+        self.flags_seen & !MARKS
     }
 
     pub(super) fn set_flags_seen(&mut self, flags: u8) {
-        self.flags_seen = self.flags_seen & HAIRPIN | flags;
+        self.flags_seen = self.flags_seen & MARKS | flags;
         // a SYN may reopen a closed connection, so it always needs the slow path
         self.changing = if self.flags_seen & HAIRPIN != 0 { !0 } else { !flags | SYN };
     }
@@ -112,6 +123,15 @@ impl Translation {
     pub(super) fn set_hairpin(&mut self) {
         self.flags_seen |= HAIRPIN;
         self.changing = !0;
+    }
+
+    pub(super) fn set_forward(&mut self) {
+        self.flags_seen |= FORWARD;
+    }
+
+    /// Returns true if the session has the ports of a forward.
+    pub(super) fn is_forward(&self) -> bool {
+        self.flags_seen & FORWARD != 0
     }
 
     pub(crate) fn address(&self) -> u32 {

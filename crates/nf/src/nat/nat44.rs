@@ -4,7 +4,6 @@ mod node;
 mod parse;
 mod rewrite;
 
-use super::SESSIONS;
 use super::config::Config;
 use super::flow::{Direction, Flow, INSIDE};
 use super::settings::Settings;
@@ -26,7 +25,21 @@ impl Nf for Nat44 {
     const SPREAD: Spread = Spread::Custom;
     const STEERING: Steering =
         Steering { key: "the subscriber from inside and the external address from outside", keeps: Spread::Hosts };
-    const TAKES_OVER: Option<TakeOver> = Some(SESSIONS);
+    const TAKES_OVER: Option<TakeOver> = Some(TakeOver {
+        state: "sessions",
+        unless: &[
+            "external",
+            "mapping",
+            "filtering",
+            "allocation",
+            "block_size",
+            "max_blocks",
+            "first_port",
+            "sessions",
+            "subscribers",
+            "log",
+        ],
+    });
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str =
         "external = [\"203.0.113.1\"]\ninside = [\"10.0.0.0/8\"]\nforward = [\"tcp 203.0.113.1:8080 -> 10.0.0.5:80\"]";

@@ -14,7 +14,6 @@ mod parse;
 mod prefix;
 mod settings;
 
-use super::SESSIONS;
 use super::flow::{INSIDE, OUTSIDE};
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Nf, Node, Spread, SteerFn, Steering, TakeOver};
@@ -34,7 +33,24 @@ impl Nf for Nat64 {
     const SPREAD: Spread = Spread::Custom;
     const STEERING: Steering =
         Steering { key: "the host from inside and the external address from outside", keeps: Spread::Hosts };
-    const TAKES_OVER: Option<TakeOver> = Some(SESSIONS);
+    const TAKES_OVER: Option<TakeOver> = Some(TakeOver {
+        state: "sessions",
+        unless: &[
+            "prefix",
+            "external",
+            "mapping",
+            "filtering",
+            "allocation",
+            "block_size",
+            "max_blocks",
+            "first_port",
+            "sessions",
+            "subscribers",
+            // the numbers of hosts depend on it
+            "forward",
+            "log",
+        ],
+    });
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str = "prefix = \"64:ff9b::/96\"\nexternal = [\"203.0.113.1\"]\ninside = [\"2001:db8::/32\"]\n\
          forward = [\"tcp 203.0.113.1:8080 -> [2001:db8::5]:80\"]";

@@ -100,6 +100,8 @@ pub(crate) struct PortAllocator {
     blocks_in_use: u64,
     ports_in_use: u64,
     events: Vec<BlockEvent>,
+    /// True while subscribers may have another external address than forwards require.
+    rebinding: bool,
 }
 
 impl PortAllocator {
@@ -122,12 +124,19 @@ impl PortAllocator {
             blocks_in_use: 0,
             ports_in_use: 0,
             events: vec![],
+            rebinding: false,
         }
     }
 
     /// Changes settings that no allocation depends on.
     pub(crate) fn set_config(&mut self, config: &Arc<Config>) {
         self.config = config.clone();
+    }
+
+    /// Refuses sessions to subscribers that have another external address than forwards require, until all their sessions
+    /// have ended.
+    pub(crate) fn set_rebinding(&mut self, rebinding: bool) {
+        self.rebinding = rebinding;
     }
 
     /// xorshift64*; the seed makes the first port of a search unpredictable.
@@ -182,6 +191,9 @@ impl PortAllocator {
         if let Some(known) = self.subscribers.get_mut(&subscriber) {
             if known.sessions >= self.config.subscriber_sessions {
                 return Err(AllocationError::SessionLimit);
+            }
+            if self.rebinding && self.config.required_external(subscriber).is_some_and(|n| n != known.external) {
+                return Err(AllocationError::NoPort);
             }
             known.sessions += 1;
             return Ok(());
@@ -375,6 +387,15 @@ impl PortAllocator {
     pub(crate) fn reserve(&mut self, external: usize, protocol: u8, port: u16) {
         if let Some(Some(e)) = self.external.get_mut(external) {
             e.taken[protocol_index(protocol)].get_or_insert_with(PortBitmap::new).set(port, true);
+        }
+    }
+
+    /// Ends the reservation of a port for a forward.
+    pub(crate) fn end_reservation(&mut self, external: usize, protocol: u8, port: u16) {
+        if let Some(Some(e)) = self.external.get_mut(external)
+            && let Some(taken) = &mut e.taken[protocol_index(protocol)]
+        {
+            taken.set(port, false);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The session table: both directions of each session, and the mappings that sessions share.
 
-use super::config::{Config, TICK_SHIFT, Timeouts};
-use super::flow::{DATA, Direction, FIN, Flow, RST, SYN, Translation, observed_flags};
+use super::config::{Config, Forward, TICK_SHIFT, Timeouts};
+use super::flow::{DATA, Direction, Endpoint, FIN, Flow, RST, SYN, Translation, observed_flags};
+use super::forward_changes::Displaced;
 use super::log::record::SessionEvent;
 use super::port_allocator::{AllocationError, PortAllocator};
 use super::settings::{Filtering, Mapping};
@@ -20,20 +21,13 @@ pub(crate) fn clock(now: Duration) -> u32 {
     (now.as_millis() >> TICK_SHIFT) as u32
 }
 
-/// An inside or external endpoint of a mapping.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Endpoint {
-    pub(crate) address: u32,
-    pub(crate) port: u16,
-    pub(crate) protocol: u8,
-}
-
 /// The external endpoint of an inside endpoint.
-struct PortMapping {
-    external: Endpoint,
-    sessions: u32,
+pub(super) struct PortMapping {
+    pub(super) external: Endpoint,
+    /// Number of sessions, unless it is a forward.
+    pub(super) sessions: u32,
     /// True for a forward: it exists without sessions and is open to all outside hosts.
-    forward: bool,
+    pub(super) forward: bool,
 }
 
 /// Reason for which no session was created.
@@ -66,12 +60,12 @@ graph::named_enum! {
 
 /// All sessions of one core.
 pub(crate) struct SessionTable {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     pub(crate) outbound: Table,
     pub(crate) inbound: Table,
     pub(crate) ports: PortAllocator,
-    by_inside: HashMap<Endpoint, PortMapping>,
-    by_external: HashMap<Endpoint, Endpoint>,
+    pub(super) by_inside: HashMap<Endpoint, PortMapping>,
+    pub(super) by_external: HashMap<Endpoint, Endpoint>,
     /// Number of sessions between an external endpoint and an outside address, for address-dependent filtering.
     peers: HashMap<(Endpoint, u32), u32>,
     ended: Vec<(Tuple4, Translation)>,
@@ -81,6 +75,7 @@ pub(crate) struct SessionTable {
     /// True if events are recorded for [`events`](Self::events).
     record_events: bool,
     events: Vec<SessionEvent>,
+    pub(super) displaced: Displaced,
 }
 
 impl SessionTable {
@@ -104,24 +99,28 @@ impl SessionTable {
             eviction_scans: EVICTION_SCANS_PER_TICK,
             record_events,
             events: vec![],
+            displaced: Displaced::default(),
         };
         for f in &config.forward {
-            if sessions.ports.is_own(f.external) {
-                let inside = Endpoint { address: f.inside, port: f.inside_port, protocol: f.protocol };
-                let external = Endpoint { address: config.external[f.external], port: f.port, protocol: f.protocol };
-                sessions.ports.reserve(f.external, f.protocol, f.port);
-                sessions.by_inside.insert(inside, PortMapping { external, sessions: 0, forward: true });
-                sessions.by_external.insert(external, inside);
-            }
+            sessions.add_forward(f);
         }
         Ok(sessions)
     }
 
-    /// Takes over the sessions of another table. Its settings differ at most in those that [`super::SESSIONS`] permits.
-    pub(crate) fn take_over(&mut self, old: &mut SessionTable) {
-        core::mem::swap(self, old);
-        core::mem::swap(&mut self.config, &mut old.config);
-        self.ports.set_config(&self.config);
+    /// Adds the mapping of a forward if its external address belongs to this core.
+    pub(super) fn add_forward(&mut self, f: &Forward) {
+        if self.ports.is_own(f.external) {
+            let (inside, external) = self.endpoints(f);
+            self.ports.reserve(f.external, f.protocol, f.port);
+            self.by_inside.insert(inside, PortMapping { external, sessions: 0, forward: true });
+            self.by_external.insert(external, inside);
+        }
+    }
+
+    /// Returns the inside and the external endpoint of a forward.
+    pub(super) fn endpoints(&self, f: &Forward) -> (Endpoint, Endpoint) {
+        let inside = Endpoint { address: f.inside, port: f.inside_port, protocol: f.protocol };
+        (inside, Endpoint { address: self.config.external[f.external], port: f.port, protocol: f.protocol })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -204,14 +203,15 @@ impl SessionTable {
                 return Err(error);
             }
         };
-        self.create(flow, &external, Direction::Outbound, flags, hairpin, now)
+        self.create(flow, external, Direction::Outbound, flags, hairpin, now)
     }
 
-    /// Returns the external endpoint for a session and creates the mapping if necessary.
-    fn external_endpoint(&mut self, inside: &Endpoint, flow: &Flow) -> Result<Endpoint, SessionError> {
+    /// Returns the external endpoint for a session, and whether it is that of a forward; creates the mapping if
+    /// necessary.
+    fn external_endpoint(&mut self, inside: &Endpoint, flow: &Flow) -> Result<(Endpoint, bool), SessionError> {
         if let Some(mapping) = self.by_inside.get_mut(inside) {
-            mapping.sessions += 1;
-            return Ok(mapping.external);
+            mapping.sessions += u32::from(!mapping.forward);
+            return Ok((mapping.external, mapping.forward));
         }
         let address = self.ports.address_of(inside.address).ok_or(SessionError::Allocation(AllocationError::NoPort))?;
         let shared = self.config.mapping == Mapping::EndpointIndependent;
@@ -227,7 +227,7 @@ impl SessionTable {
             self.by_inside.insert(*inside, PortMapping { external, sessions: 1, forward: false });
             self.by_external.insert(external, *inside);
         }
-        Ok(external)
+        Ok((external, false))
     }
 
     /// Creates a session for a packet from outside if filtering admits it.
@@ -254,8 +254,10 @@ impl SessionTable {
             return Err(SessionError::TableFull);
         }
         self.ports.add_session(inside.address).map_err(SessionError::Allocation)?;
+        let mut forward = false;
         if let Some(mapping) = self.by_inside.get_mut(&inside) {
-            mapping.sessions += 1;
+            forward = mapping.forward;
+            mapping.sessions += u32::from(!forward);
         }
         let outbound = Flow {
             src: inside.address,
@@ -265,14 +267,15 @@ impl SessionTable {
             protocol: flow.protocol,
         };
         let hairpin = self.config.external_index(flow.src).is_some();
-        self.create(&outbound, &external, Direction::Inbound, flags, hairpin, now)
+        self.create(&outbound, (external, forward), Direction::Inbound, flags, hairpin, now)
     }
 
-    /// Inserts both directions of a session; `flow` is that of untranslated outbound packets.
+    /// Inserts both directions of a session; `flow` is that of untranslated outbound packets, `forward` true if the
+    /// external endpoint is that of a forward.
     fn create(
         &mut self,
         flow: &Flow,
-        external: &Endpoint,
+        (external, forward): (Endpoint, bool),
         direction: Direction,
         flags: u8,
         hairpin: bool,
@@ -281,6 +284,9 @@ impl SessionTable {
         let (inside, outside) = ((flow.src, flow.src_port), (external.address, external.port));
         let mut outbound = Translation::new(flow.protocol, inside, outside);
         let mut inbound = Translation::new(flow.protocol, outside, inside);
+        if forward {
+            outbound.set_forward();
+        }
         // packets of a hairpin session never come from outside, so both directions take the slow path
         if hairpin {
             outbound.set_hairpin();
@@ -297,11 +303,11 @@ impl SessionTable {
             both = false;
         }
         if !both {
-            self.release(flow, outside);
+            self.release(flow, &outbound);
             return Err(SessionError::TableFull);
         }
         if self.config.filtering == Filtering::AddressDependent {
-            *self.peers.entry((*external, flow.dst)).or_insert(0) += 1;
+            *self.peers.entry((external, flow.dst)).or_insert(0) += 1;
         }
         if self.record_events {
             self.events.push(SessionEvent { created: true, flow: *flow, external: outside });
@@ -310,20 +316,31 @@ impl SessionTable {
     }
 
     /// Releases the mapping and the port of a session.
-    fn release(&mut self, flow: &Flow, (address, port): (u32, u16)) {
-        let inside = Endpoint { address: flow.src, port: flow.src_port, protocol: flow.protocol };
-        match self.by_inside.get_mut(&inside) {
-            Some(mapping) => {
-                mapping.sessions -= 1;
-                if mapping.sessions == 0 && !mapping.forward {
-                    self.by_inside.remove(&inside);
-                    self.by_external.remove(&Endpoint { address, port, protocol: flow.protocol });
-                    self.ports.release(flow.src, flow.protocol, port, true);
-                }
-            }
-            None => self.ports.release(flow.src, flow.protocol, port, false),
+    fn release(&mut self, flow: &Flow, t: &Translation) {
+        if !t.is_forward() {
+            self.release_port(flow, t);
         }
         self.ports.remove_session(flow.src);
+    }
+
+    /// Releases the port of a session, and the mapping with its last session.
+    fn release_port(&mut self, flow: &Flow, t: &Translation) {
+        if self.config.mapping != Mapping::EndpointIndependent {
+            return self.ports.release(flow.src, flow.protocol, t.port(), false);
+        }
+        let inside = Endpoint { address: flow.src, port: flow.src_port, protocol: flow.protocol };
+        let external = Endpoint { address: t.address(), port: t.port(), protocol: flow.protocol };
+        match self.by_inside.get_mut(&inside) {
+            Some(mapping) if mapping.external == external && !mapping.forward => {
+                mapping.sessions -= 1;
+                if mapping.sessions == 0 {
+                    self.by_inside.remove(&inside);
+                    self.by_external.remove(&external);
+                    self.ports.release(flow.src, flow.protocol, external.port, true);
+                }
+            }
+            _ => self.release_replaced(inside, external),
+        }
     }
 
     /// Returns true if the table is full and no half-open or closed connection can be evicted.
@@ -383,7 +400,7 @@ impl SessionTable {
     /// Releases what a session used whose entries have been removed.
     fn forget(&mut self, flow: Flow, t: &Translation) {
         let external = (t.address(), t.port());
-        self.release(&flow, external);
+        self.release(&flow, t);
         if self.config.filtering == Filtering::AddressDependent {
             let key = (Endpoint { address: external.0, port: external.1, protocol: flow.protocol }, flow.dst);
             if let Some(sessions) = self.peers.get_mut(&key) {

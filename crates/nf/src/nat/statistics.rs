@@ -37,6 +37,8 @@ graph::named_enum! {
         Expired = "expired",
         Evicted = "evicted",
         Closed = "closed",
+        /// Sessions that did not fit the forwards after a reload.
+        ClosedByReload = "closed_by_reload",
         Mappings = "mappings",
         Ports = "ports",
         Subscribers = "subscribers",
@@ -113,12 +115,14 @@ impl Statistics {
         self.stats_table.clone()
     }
 
-    /// Removes expired sessions from the part of the table that is due since the last call.
+    /// Removes expired sessions from the part of the table that is due since the last call, and after a reload sessions
+    /// that do not fit its forwards.
     pub(crate) fn expire_sessions(&mut self, sessions: &mut SessionTable, now: Duration) {
         let since = now.saturating_sub(core::mem::replace(&mut self.last_scan, now)).min(SCAN_PERIOD);
         let share = since.as_secs_f64() / SCAN_PERIOD.as_secs_f64();
         let buckets = (sessions.outbound.buckets() as f64 * share).ceil() as usize;
         self.counters[SessionCounter::Expired].add(sessions.age(clock(now), buckets) as u64);
+        self.counters[SessionCounter::ClosedByReload].add(sessions.close_displaced() as u64);
     }
 
     /// Logs pending events and updates the gauges.

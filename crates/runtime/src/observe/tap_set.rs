@@ -3,7 +3,7 @@
 use super::capture::CaptureTap;
 use super::names::WorkerNames;
 use super::trace::TraceTap;
-use graph::{Hop, NodeStats, Observer, Point};
+use graph::{Hop, NodeStats, Observer, OperatorStep, Point};
 use packet::Packet;
 use std::sync::Arc;
 
@@ -71,5 +71,9 @@ impl Observer for TapSet {
 
     fn explained(&mut self, hop: Hop, text: String) {
         self.traces.iter_mut().for_each(|trace| trace.explained(&self.names, hop, &text));
+    }
+
+    fn operator(&mut self, hop: Hop, step: OperatorStep) {
+        self.traces.iter_mut().for_each(|trace| trace.operator(&self.names, hop, &step));
     }
 }

@@ -1,10 +1,10 @@
 //! Traces: what happens to single packets, step by step.
 
 use super::names::{EndName, HopNames, WorkerNames};
+use super::traced_packet::{Step, StepKind, TracedPacket};
 use bpf::Program;
-use graph::{Counter, Hop, NodeStats, Point};
+use graph::{Counter, Hop, NodeStats, OperatorStep, Point};
 use packet::Packet;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -21,109 +21,6 @@ const SHOWN: usize = 128;
 const SETTLE: Duration = Duration::from_millis(5);
 /// Time after which a packet is reported although an NF holds it, or it was lost in a panic.
 const HELD: Duration = Duration::from_secs(1);
-
-/// A traced packet, with those that NFs created while they processed it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TracedPacket {
-    /// Number, from 1.
-    pub number: u32,
-    /// Nanoseconds since the Unix epoch at which it was received.
-    pub timestamp_ns: u64,
-    /// The steps of all packets, in order.
-    pub steps: Vec<Step>,
-    /// True if the packet, or one that was created, has neither been sent nor dropped: an NF holds it, or it was lost in a
-    /// panic.
-    pub is_held: bool,
-}
-
-/// One step of a packet.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Step {
-    /// 0: the packet that was received; others: packets that NFs created.
-    pub copy: u32,
-    /// CPU of the worker.
-    pub cpu: usize,
-    /// The step.
-    #[serde(flatten)]
-    pub kind: StepKind,
-    /// Length of the packet in bytes, without FCS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub len: Option<usize>,
-    /// Its first 128 bytes, hexadecimal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bytes: Option<String>,
-}
-
-/// The kind of a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "step", rename_all = "kebab-case")]
-pub enum StepKind {
-    /// Received by a port, or from a link between CPUs.
-    Received {
-        /// Name of the port or link.
-        from: String,
-    },
-    /// Enters an NF.
-    Enters {
-        /// Name of the NF.
-        nf: String,
-        /// The input, if the NF has several.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        input: Option<String>,
-    },
-    /// The NF tells what it does.
-    Explains {
-        /// Name of the NF.
-        nf: String,
-        /// Its text.
-        text: String,
-    },
-    /// The NF has processed it.
-    Processed {
-        /// Name of the NF.
-        nf: String,
-        /// Cycles that it took, for this packet alone: more than in a batch.
-        cycles: u64,
-        /// Counters of the NF that changed.
-        counters: Vec<String>,
-    },
-    /// Leaves the NF by an output.
-    Leaves {
-        /// Name of the NF.
-        nf: String,
-        /// Name of the output.
-        output: String,
-    },
-    /// Dropped by an NF.
-    Dropped {
-        /// Name of the NF.
-        nf: String,
-        /// Reason.
-        reason: String,
-    },
-    /// Created by an NF.
-    Created {
-        /// Name of the NF.
-        nf: String,
-    },
-    /// Held by an NF.
-    Held {
-        /// Name of the NF.
-        nf: String,
-    },
-    /// Sent to a port, or to the chain that begins at a link.
-    Sent {
-        /// Name of the port or link.
-        to: String,
-    },
-    /// Dropped as the port or link did not accept it.
-    Refused {
-        /// Name of the port or link.
-        by: String,
-        /// Reason.
-        reason: String,
-    },
-}
 
 /// Number of a traced packet, and of the packet created of it.
 type Id = (u32, u32);
@@ -197,6 +94,8 @@ pub(crate) struct TraceTap {
     current: Option<Id>,
     /// Counters of the NF before it processes that packet.
     before: Vec<(String, Arc<Counter>, u64)>,
+    /// Cycles of the operators that have processed that packet.
+    operator_cycles: Option<u64>,
     /// The packet that was offered to a port last.
     sent: Option<(usize, Id)>,
 }
@@ -227,7 +126,7 @@ impl TraceTap {
             };
             if let Some(id) = id {
                 alone |= 1 << n;
-                self.step(names, id, StepKind::Received { from: end.name.clone() }, Some(packet));
+                self.step(names, id, StepKind::Received { from: end.name.clone() }, Some(packet.data()));
             }
         }
         alone
@@ -302,11 +201,12 @@ impl TraceTap {
                 (StepKind::Refused { by: port(to).name, reason: reason.to_owned() }, None)
             }
         };
-        self.step(names, id, kind, shown);
+        self.step(names, id, kind, shown.map(Packet::data));
     }
 
     pub(super) fn starts(&mut self, stats: &NodeStats) {
         self.before.clear();
+        self.operator_cycles = None;
         if self.current.is_some() {
             let with_count = |(name, counter): (String, Arc<Counter>)| {
                 let count = counter.get();
@@ -324,6 +224,8 @@ impl TraceTap {
                 change => Some(format!("{name} {change:+}")),
             });
         let counters = changed.collect();
+        // without the time of showing them
+        let cycles = self.operator_cycles.take().unwrap_or(cycles);
         self.step(names, id, StepKind::Processed { nf: names.nf(hop), cycles, counters }, None);
     }
 
@@ -333,9 +235,16 @@ impl TraceTap {
         }
     }
 
+    pub(super) fn operator(&mut self, names: &WorkerNames, hop: Hop, step: &OperatorStep) {
+        let Some(id) = self.current else { return };
+        *self.operator_cycles.get_or_insert_default() += step.cycles;
+        let operator = [Some(step.operator), step.name].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let (nf, result, cycles) = (names.nf(hop), step.result.to_string(), step.cycles);
+        self.step(names, id, StepKind::Operator { nf, operator, result, cycles }, step.bytes.as_deref());
+    }
+
     /// Passes a step to the reader.
-    fn step(&self, names: &WorkerNames, id: Id, kind: StepKind, shown: Option<&Packet>) {
-        let bytes = shown.map(|packet| packet.data());
+    fn step(&self, names: &WorkerNames, id: Id, kind: StepKind, bytes: Option<&[u8]>) {
         let hex = |bytes: &[u8]| bytes.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
         let step = Step { copy: id.1, cpu: names.cpu, kind, len: bytes.map(<[u8]>::len), bytes: bytes.map(hex) };
         if self.events.try_send(Event { id, time: SystemTime::now(), step }).is_err() {
@@ -351,6 +260,8 @@ pub struct Trace {
     /// Packets with steps that were not returned.
     open: BTreeMap<u32, Open>,
     returned: u32,
+    /// Time of the last step.
+    last: Instant,
 }
 
 /// A packet whose steps are collected.
@@ -374,10 +285,16 @@ pub(crate) fn start(filter: Option<Program>, limit: u32, workers: usize) -> (Tra
         ended: AtomicBool::new(false),
     });
     let (sender, events) = sync_channel(QUEUE);
-    let tap =
-        |_| TraceTap { shared: shared.clone(), events: sender.clone(), current: None, before: vec![], sent: None };
+    let tap = |_| TraceTap {
+        shared: shared.clone(),
+        events: sender.clone(),
+        current: None,
+        before: vec![],
+        operator_cycles: None,
+        sent: None,
+    };
     let taps = (0..workers).map(tap).collect();
-    (Trace { shared, events, open: BTreeMap::new(), returned: 0 }, taps)
+    (Trace { shared, events, open: BTreeMap::new(), returned: 0, last: Instant::now() }, taps)
 }
 
 impl Trace {
@@ -391,7 +308,7 @@ impl Trace {
                 left: 0,
                 last: now,
             });
-            open.last = now;
+            (open.last, self.last) = (now, now);
             open.left += match &step.kind {
                 StepKind::Received { .. } | StepKind::Created { .. } => 1,
                 StepKind::Sent { .. } | StepKind::Dropped { .. } => -1,
@@ -413,10 +330,12 @@ impl Trace {
         packets
     }
 
-    /// Returns true if as many packets as were asked for have been returned.
+    /// Returns true if as many packets as were asked for have been returned, except those of which all steps are missing.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.returned >= self.shared.limit
+        let begun = self.shared.begun.load(Ordering::Relaxed);
+        let is_over = || begun >= self.shared.limit && self.open.is_empty() && self.last.elapsed() >= HELD;
+        self.returned >= self.shared.limit || is_over()
     }
 
     /// Returns the number of steps for which the queue had no room.

@@ -1,6 +1,7 @@
 //! Shared parts of the integration tests.
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses its own part")]
 
+pub(crate) mod flows;
 pub(crate) mod gateway;
 pub(crate) mod instance;
 pub(crate) mod namespace;

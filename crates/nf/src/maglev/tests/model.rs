@@ -21,8 +21,8 @@ struct Model {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Client {
-    v6: bool,
+pub(super) struct Client {
+    pub(super) v6: bool,
     udp: bool,
     host: u8,
     port: u16,
@@ -35,7 +35,7 @@ fn host6(host: u8) -> [u8; 16] {
 }
 
 impl Client {
-    fn frame(self) -> Vec<u8> {
+    pub(super) fn frame(self) -> Vec<u8> {
         let Client { v6, udp, host, port } = self;
         let (src, src6) = ([10, 1, 0, host], host6(host));
         match (v6, udp) {
@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    fn hash(self) -> u64 {
+    pub(super) fn hash(self) -> u64 {
         let (port, protocol) = if self.udp { (53, 17) } else { (80, 6) };
         let seed = Seed::fixed(0);
         if self.v6 {
@@ -88,16 +88,15 @@ enum Step {
     Set(usize, BackendState),
 }
 
+pub(super) fn clients(hosts: u8) -> impl Strategy<Value = Vec<Client>> {
+    let client = (any::<bool>(), any::<bool>(), 0..hosts, 1..8u16);
+    prop::collection::vec(client.prop_map(|(v6, udp, host, port)| Client { v6, udp, host, port }), 1..70)
+}
+
 fn step(hosts: u8) -> impl Strategy<Value = Step> {
-    let client = (any::<bool>(), any::<bool>(), 0..hosts, 1..8u16).prop_map(|(v6, udp, host, port)| Client {
-        v6,
-        udp,
-        host,
-        port,
-    });
     let state = prop_oneof![Just(BackendState::Up), Just(BackendState::Draining), Just(BackendState::Down)];
     prop_oneof![
-        3 => prop::collection::vec(client, 1..70).prop_map(Step::Packets),
+        3 => clients(hosts).prop_map(Step::Packets),
         1 => (0..BACKENDS, state).prop_map(|(b, c)| Step::Set(b, c)),
     ]
 }

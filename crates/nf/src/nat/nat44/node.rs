@@ -7,6 +7,7 @@ use crate::fragment_queue::{FragmentQueue, HeldFragment};
 use crate::nat::config::Config;
 use crate::nat::drop_reason::DropReason;
 use crate::nat::flow::{self, Direction, Flow, INSIDE, OUTSIDE, Translation};
+use crate::nat::forward_changes::ForwardChanges;
 use crate::nat::fragments::FragmentTable;
 use crate::nat::operations::{LiveSessions, SessionCopy};
 use crate::nat::port_allocator::PortAllocator;
@@ -66,7 +67,10 @@ impl Nat44Node {
         let statistics = Statistics::new(&config, cx, false)?;
         let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
         let ports = PortAllocator::new(config.clone(), own, seed);
-        let sessions = SessionTable::new(&config, ports, statistics.logs_sessions(&config))?;
+        let mut sessions = SessionTable::new(&config, ports, statistics.logs_sessions(&config))?;
+        if let Some(before) = cx.before::<Config>() {
+            sessions.set_forward_changes(ForwardChanges::between(&before, &config, cx.copy));
+        }
         Ok(Nat44Node {
             keys: [sessions.outbound.prepare(Tuple4::default()); BURST],
             fragments: FragmentTable::new(config.fragments),

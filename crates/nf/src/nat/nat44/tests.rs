@@ -1,6 +1,7 @@
 //! Behaviour that the RFCs require.
 
 mod model;
+mod reload;
 mod resources;
 
 use crate::Nat44;
