@@ -45,6 +45,7 @@ impl Reload {
         } else {
             let times = describe_times(&reloaded);
             writeln!(out, "{}{times}", reloaded.changes)?;
+            reloaded.notes.iter().try_for_each(|note| writeln!(out, "note: {note}"))?;
         }
         Ok(Exit::Success)
     }

@@ -1,7 +1,7 @@
 //! The test harness: one NF, frames in, frames out.
 
 use crate::Frames;
-use graph::{Blueprint, Graph, Hop, HopPlan, NewNode, Node, NodePlan, NodeStats, Replacement, Sink, Target};
+use graph::{Blueprint, Graph, Hop, HopPlan, NewNode, Node, NodePlan, NodeStats, Origin, Replacement, Sink, Target};
 use packet::{BURST, Batch, HeapPool, Packet, Pool};
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,9 +129,11 @@ impl Harness {
 
     #[track_caller]
     pub(crate) fn replace_node(&mut self, node: Box<dyn Node>) {
-        let (blueprint, nodes) = (&self.blueprint, vec![NewNode::Successor(0, node, true)]);
-        let new = Replacement::new((blueprint, &[self.stats()]), blueprint, nodes, self.pool.clone());
-        let (old, panics) = self.graph.replace(new);
+        let only = Origin { graph: 0, node: 0 };
+        let (blueprint, nodes) = (&self.blueprint, vec![NewNode::Successor(only, node, true)]);
+        let new = Replacement::new(&[(blueprint, &[self.stats()])], blueprint, nodes, self.pool.clone());
+        let (new, panics) = new.install(std::slice::from_mut(&mut self.graph), 0);
+        let old = std::mem::replace(&mut self.graph, new);
         let panics = [panics, old.retire(|_, retire| retire())].concat();
         assert!(panics.is_empty(), "{} panicked: {panics:?}", self.kind);
         self.check_accounting(0, 0);

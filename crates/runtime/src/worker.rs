@@ -474,9 +474,8 @@ impl Worker {
     /// Returns true if the worker is to replace its graph now, as all workers have arrived that exchange something.
     #[cold]
     fn is_exchange_due(&mut self) -> bool {
-        // a node that is being rebuilt would not find its graph
-        let ready = self.rebuild.as_ref().is_none_or(|rebuild| !rebuild.is_pending());
-        match self.exchange.as_mut().map(|exchange| exchange.is_due(ready)) {
+        let rebuilding = self.rebuild.as_ref().is_some_and(RebuildClient::is_pending);
+        match self.exchange.as_mut().map(|exchange| exchange.is_due(rebuilding)) {
             Some(Some(is_due)) => is_due,
             _ => {
                 self.exchange = None;

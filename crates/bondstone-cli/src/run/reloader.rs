@@ -85,6 +85,9 @@ impl<'a> Reloader<'a> {
                     path.display(),
                     describe_times(&reloaded)
                 );
+                for note in &reloaded.notes {
+                    tracing::info!(target: "reload", "{note}");
+                }
                 self.file = path;
                 if let Some(watch) = &mut self.watch {
                     watch.loaded = loaded(&self.file, version, chains);

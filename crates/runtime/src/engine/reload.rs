@@ -45,6 +45,9 @@ pub struct Reloaded {
     pub exchange_ms: f64,
     /// Longest time in microseconds for which a worker did not forward.
     pub pause_us: f64,
+    /// Notes for the user about what was opened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Interval at which a worker that has not replaced its graph is checked for its end.
@@ -85,11 +88,11 @@ impl Engine {
         let names = self.names.with(file, self.on_wires);
         let prepared = self.prepare(file, (&planned, &own), &names, &mut changes)?;
         let (opened, layout) = self.open_added(file, &names, (&mut planned, &own), &changes)?;
-        let built = Instant::now();
+        let (built, notes) = (Instant::now(), opened.notes.clone());
         let pause = self.exchange(Plan { file, names, planned, own, prepared, layout, opened })?;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (build_ms, exchange_ms) = (ms(built - start), ms(built.elapsed()));
-        Ok(Reloaded { changes, build_ms, exchange_ms, pause_us: pause.as_secs_f64() * 1e6 })
+        Ok(Reloaded { changes, build_ms, exchange_ms, pause_us: pause.as_secs_f64() * 1e6, notes })
     }
 
     /// Returns the files that NFs have read because settings name them, with the versions that they have read.

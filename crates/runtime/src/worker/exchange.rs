@@ -169,9 +169,10 @@ impl Meeting {
 }
 
 impl Exchange {
-    /// Arrives at the meeting if the worker is `ready`; returns true once it takes place, and `None` if it does not.
-    pub(super) fn is_due(&mut self, ready: bool) -> Option<bool> {
-        if ready && !self.has_arrived {
+    /// Arrives at the meeting; returns true once it takes place, and `None` if it does not.
+    pub(super) fn is_due(&mut self, rebuilding: bool) -> Option<bool> {
+        // on another worker, a node that is being rebuilt would not be found
+        if !self.has_arrived && !(rebuilding && self.meeting.workers > 1) {
             self.meeting.arrive();
             self.has_arrived = true;
         }
