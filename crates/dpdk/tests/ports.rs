@@ -53,7 +53,8 @@ fn a_queue_without_a_handle_gets_one_again() {
     let mut batch = Batch::new();
     batch.push(pool.alloc_from(&[7; 60]).unwrap()).unwrap();
     assert_eq!(tx[0].send(&mut batch), 1);
-    (rx.clear(), tx.clear());
+    rx.clear();
+    tx.clear();
     let mut again = port.unused_rx().unwrap();
     assert!(port.unused_rx().is_none() && port.unused_tx().is_some());
     assert_eq!(again.receive(&mut batch), 1);

@@ -2,8 +2,8 @@
 //!
 //! Workers between which nodes, inputs or outputs move [meet](Meeting): each arrives between two batches and goes on
 //! forwarding until the last has arrived. Then each gives up all that it runs on, the last to do so rearranges what
-//! spreads packets over workers, and each takes what it runs on from then on. A worker that exchanges nothing meets
-//! nobody else.
+//! spreads packets over workers, and each takes what it runs on from then on. A worker that exchanges nothing with others
+//! is alone in its meeting.
 
 use super::input::{DrainPolicy, Input};
 use super::output::Output;
@@ -172,7 +172,7 @@ impl Exchange {
     /// Arrives at the meeting; returns true once it takes place, and `None` if it does not.
     pub(super) fn is_due(&mut self, rebuilding: bool) -> Option<bool> {
         // on another worker, a node that is being rebuilt would not be found
-        if !self.has_arrived && !(rebuilding && self.meeting.workers > 1) {
+        if !(self.has_arrived || rebuilding && self.meeting.workers > 1) {
             self.meeting.arrive();
             self.has_arrived = true;
         }
