@@ -8,7 +8,7 @@ use packet::Batch;
 impl Graph {
     /// Sets or removes the observer, and returns the previous one. It sees what timed batches do: the worker has to time
     /// all batches, and to pass those that it receives to [`run_observed`](Graph::run_observed). Nodes that are fused
-    /// run one by one. Stays when the graph is [replaced](Graph::replace).
+    /// run one by one. Stays when the graph is [replaced](crate::Replacement).
     pub fn observe(&mut self, observer: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
         core::mem::replace(&mut self.state.observer, observer)
     }
