@@ -104,12 +104,14 @@ impl Device for Bondstone {
         let files = [Some(program.clone()), folder].into_iter().flatten().collect();
         let options = ContainerOptions { files, creates_interfaces: false };
         let command = CommandLine::new(program.display().to_string());
-        let mut command = command.args(["run".to_owned(), file.display().to_string()]);
+        // its messages tell the start, whatever the settings of this process are
+        let log = ["--log-to", "stderr", "--log-level", "info"].map(str::to_owned);
+        let mut command = command.args(["run".to_owned(), file.display().to_string()].into_iter().chain(log));
         if firewall(chain).is_some() {
             command = command.args(["--control".to_owned(), control_socket(context).display().to_string()]);
         }
         let mut program = attachment.start(context, "bondstone", command, &options)?;
-        program.wait_until(context, "forwarding", |p| p.output_tail().lines().any(|l| l.starts_with("CPU ")))?;
+        program.wait_until(context, "forwarding", |p| p.output_tail().lines().any(is_start))?;
         context.record(text);
         let version = Some(env!("CARGO_PKG_VERSION").to_owned());
         let description = Description { version, ..Description::default() };
@@ -154,4 +156,9 @@ impl Device for Bondstone {
             change(if add { RuleChange::Add { rule, number: Some(1) } } else { RuleChange::RemoveText(rule) }).is_some()
         }))
     }
+}
+
+/// Returns true for the line that the program prints for a worker once ports are open and NFs built.
+fn is_start(line: &str) -> bool {
+    line.starts_with("note: CPU ") && line.contains(" runs ")
 }
