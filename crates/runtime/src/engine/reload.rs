@@ -69,6 +69,7 @@ impl Engine {
         if !unavailable.is_empty() {
             return Err(Error::Input(Diagnostics(unavailable)));
         }
+        self.merge_ended();
         let mut planned = plan_workers(&self.on_present_cpus(file), &self.allowed, self.options.strategy);
         // workers that have no chains afterwards
         for own in self.live_workers() {
@@ -115,6 +116,30 @@ impl Engine {
             }
         }
         file
+    }
+
+    /// Adds the counts of workers that have ended to those of their successors on the same CPUs.
+    fn merge_ended(&mut self) {
+        let is_done =
+            |worker: &WorkerHandle| worker.has_ended && worker.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let successor = |all: &[WorkerHandle], n: usize| {
+            all.iter().position(|other| is_done(&all[n]) && !other.has_ended && other.cpu == all[n].cpu)
+        };
+        let pair = |all: &[WorkerHandle]| (0..all.len()).find_map(|n| Some((n, successor(all, n)?)));
+        while let Some((n, to)) = pair(&self.workers) {
+            let mut ended = self.workers.remove(n);
+            let worker = &mut self.workers[if to > n { to - 1 } else { to }];
+            worker.received.append(&mut ended.received);
+            worker.sent.append(&mut ended.sent);
+            worker.nodes.append(&mut ended.nodes);
+            worker.usage.append(&mut ended.usage);
+            worker.counted_elsewhere.add_wrapping(&ended.counted_elsewhere);
+            let busy = ended.busy.get() + ended.counted_elsewhere.busy_cycles.unwrap_or_default();
+            *worker.counted_elsewhere.busy_cycles.get_or_insert_default() += busy;
+            if ended.thread.take().is_some_and(|thread| thread.join().is_err()) {
+                self.errors.report(format!("the worker on CPU {} ended by a panic", ended.cpu));
+            }
+        }
     }
 
     /// Returns the added ports that only a start can open.

@@ -38,7 +38,8 @@ impl Engine {
         for worker in &self.workers {
             let of_worker = s.workers.entry(worker.cpu).or_default();
             of_worker.chains.extend(worker.chains.iter().map(|&chain| self.file.chains[chain].name.clone()));
-            *of_worker.busy_cycles.get_or_insert_default() += worker.busy.get();
+            *of_worker.busy_cycles.get_or_insert_default() +=
+                worker.busy.get() + worker.counted_elsewhere.busy_cycles.unwrap_or_default();
             let drops = worker.nodes.iter().flat_map(|(_, stats)| stats.drops.iter());
             of_worker.dropped += drops.map(graph::Counter::get).sum::<u64>();
             worker.nodes.iter().for_each(|(nf, stats)| s.nfs[*nf].add(stats));

@@ -137,6 +137,9 @@ fn reload_all(files: &[ChainFile]) -> (Vec<Reloaded>, BTreeMap<u32, Vec<u16>>) {
     assert!(did.balanced && did.errors.is_empty(), "{did:?}");
     assert_eq!((did.totals.dropped, did.totals.held, did.totals.created), (0, 0, 0), "{did:?}");
     assert_eq!(did.ports[0].received, did.ports[1].sent);
+    let of_workers = did.workers.values().map(|worker| (worker.received, worker.sent));
+    let all = (did.ports[0].received, did.ports[1].sent);
+    assert_eq!(of_workers.fold((0, 0), |(r, s), worker| (r + worker.0, s + worker.1)), all, "{:?}", did.workers);
     (results, ports)
 }
 
