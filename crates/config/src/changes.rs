@@ -177,7 +177,7 @@ fn sandboxes(file: &ChainFile) -> Vec<String> {
         Some(side.to_string())
     };
     let of = |s: &Sandbox| {
-        let process = (&s.name, s.isolation, s.memory_mib, s.idle, s.transport);
+        let process = (&s.name, s.isolation, &s.cores, s.memory_mib, s.idle, s.transport);
         // text with indices into the file, if its side cannot be told
         let side = side(s).unwrap_or_else(|| format!("{s:?}"));
         format!("{process:?} {:?} {side}", (s.interfaces, s.queues, s.spread))
@@ -252,16 +252,12 @@ mod tests {
         assert!(Changes::between(&old, &read(&longer)).restart.is_empty());
         for (from, to) in [
             ("kind = \"count\"", "kind = \"ttl\""),
-            ("\"inner\", ", ""),
             ("\"process\"", "\"inproc\""),
-            ("\"process\"", "\"process\"\ncores = [0]"),
-            ("[[chain]]", "[sandbox.inner]\nmemory = 100\n[[chain]]"),
+            ("[[chain]]", "[sandbox.inner]\ncores = [0]\n[[chain]]"),
+            ("[[chain]]", "[sandbox.inner]\nmemory_mib = 100\n[[chain]]"),
         ] {
-            let text = TEXT.replace(from, to);
-            if let Ok(new) = ChainFile::parse(&text, Path::new("test.toml"), &nf::registry()) {
-                let restart = Changes::between(&old, &new).restart;
-                assert!(restart.len() == 1 && restart[0].contains("sandboxes"), "{text}: {restart:?}");
-            }
+            let restart = restart(from, to);
+            assert!(restart.len() == 1 && restart[0].contains("sandboxes"), "{to}: {restart:?}");
         }
     }
 
