@@ -1,11 +1,11 @@
-//! What single operators of a chain do with a traced packet.
+//! Results of the single operators of a chain for a traced packet.
 
 use crate::exit::Exit;
 use crate::headers::{HeaderStack, View};
 use packet::clock;
 use std::fmt;
 
-/// What an operator did with a packet.
+/// The result of an operator for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorResult {
     /// Passed it on.
@@ -45,7 +45,7 @@ pub struct OperatorStep {
     pub operator: &'static str,
     /// The name that it was given, such as that of a drop reason, header or counter.
     pub name: Option<&'static str>,
-    /// What it did.
+    /// Its result.
     pub result: OperatorResult,
     /// Cycles that it took.
     pub cycles: u64,

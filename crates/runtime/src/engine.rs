@@ -77,7 +77,7 @@ pub struct Engine {
     workers: Vec<WorkerHandle>,
     /// Of the open ports.
     monitors: Vec<(usize, PortMonitor)>,
-    /// What the drivers of ports counted that a reload has removed.
+    /// Counts of the drivers of ports that a reload has removed.
     removed_ports: Vec<(usize, DriverCounts)>,
     captures: Vec<(usize, CaptureWriter)>,
     pool: Arc<Mempool>,
@@ -134,7 +134,7 @@ struct WorkerHandle {
     outputs: Vec<Option<Destination>>,
     received: Vec<(End, Arc<LinkStats>)>,
     sent: Vec<(End, Arc<LinkStats>)>,
-    /// What is to be added, without overflow, to counts of which others have counted a part on another worker.
+    /// Correction of counts of which a part belongs to another worker, added modulo 2^64.
     counted_elsewhere: WorkerSummary,
     /// Usage of each chain by its name, while the worker schedules its chains.
     usage: Vec<(String, Arc<ChainUsage>)>,

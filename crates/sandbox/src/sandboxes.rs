@@ -38,7 +38,7 @@ pub(crate) struct Sandboxes {
     cpus: Vec<Vec<usize>>,
     /// CPUs of chains of the host side that name none.
     host_cpus: Vec<usize>,
-    /// What runs now.
+    /// The file that runs now.
     file: ChainFile,
     sleep_when_idle: Vec<bool>,
     /// True if the host side shares a CPU with a sandbox.

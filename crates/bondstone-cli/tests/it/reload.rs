@@ -126,6 +126,38 @@ fn differences_are_told_before_a_reload() {
     assert!(removed.contains("removed       nf nat (nat44)\nchanged       chain "), "{removed}");
 }
 
+/// A download by TCP through the gateway.
+struct Download {
+    server: Running,
+    client: Running,
+}
+
+impl Download {
+    /// Plugs two hosts into the gateway, and downloads from the remote one for some seconds.
+    fn start(gateway: &Namespace, home: &Namespace, remote: &Namespace, seconds: u32) -> Download {
+        plug(gateway, "lan0", home, &["192.168.1.10/24"]);
+        plug(gateway, "wan0", remote, &["203.0.113.1/24", "198.51.100.7/32"]);
+        home.ip("route add default via 192.168.1.1");
+        let server = Running::start(remote.command("iperf3").args(["-s", "-1"]));
+        remote.wait_for_listener(5201);
+        let mut words = home.command("iperf3");
+        let client = Running::start(words.args(["-c", "198.51.100.7", "-t", &seconds.to_string(), "-R", "-J"]));
+        Download { server, client }
+    }
+
+    /// Waits for the end; no second was without data.
+    #[track_caller]
+    fn end(self) {
+        let ended = self.client.end();
+        assert_eq!(ended.status, Some(0), "{}{}", ended.out, ended.err);
+        let transfer = Summary(serde_json::from_str(&ended.out).unwrap());
+        assert!(transfer.number("/end/sum_received/bytes") > 1_000_000, "{}", ended.out);
+        let seconds = transfer.0["intervals"].as_array().unwrap();
+        assert!(seconds.iter().all(|second| second["sum"]["bytes"].as_u64().unwrap() > 0), "{}", ended.out);
+        assert_eq!(self.server.end().status, Some(0));
+    }
+}
+
 /// A download through the gateway, while its rules, timers and routes change all the time.
 #[test]
 fn tcp_connections_survive_reloads() {
@@ -138,13 +170,7 @@ fn tcp_connections_survive_reloads() {
     let (dir, file) = (scratch.path("sockets"), example(&scratch, "home-gateway.toml"));
     let text = std::fs::read_to_string(&file).unwrap();
     let bondstone = start_with_socket(&gateway, &file, &dir);
-    plug(&gateway, "lan0", &home, &["192.168.1.10/24"]);
-    plug(&gateway, "wan0", &remote, &["203.0.113.1/24", "198.51.100.7/32"]);
-    home.ip("route add default via 192.168.1.1");
-    let server = Running::start(remote.command("iperf3").args(["-s", "-1"]));
-    remote.wait_for_listener(5201);
-    let mut words = home.command("iperf3");
-    let client = Running::start(words.args(["-c", "198.51.100.7", "-t", "4", "-R", "-J"]));
+    let download = Download::start(&gateway, &home, &remote, 4);
     let rules = |n: u32| format!("default = \"drop\"\nrules = [\"drop dst 192.0.2.{n}\",");
     for n in 0..20 {
         let mut text = text.replace("default = \"drop\"\n", "").replace("rules = [", &rules(n));
@@ -166,14 +192,7 @@ fn tcp_connections_survive_reloads() {
         assert!(said.out.contains("keeps connections"), "{}", said.out);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    let ended = client.end();
-    assert_eq!(ended.status, Some(0), "{}{}", ended.out, ended.err);
-    let transfer = Summary(serde_json::from_str(&ended.out).unwrap());
-    assert!(transfer.number("/end/sum_received/bytes") > 1_000_000, "{}", ended.out);
-    // no second was without data
-    let seconds = transfer.0["intervals"].as_array().unwrap();
-    assert!(seconds.iter().all(|second| second["sum"]["bytes"].as_u64().unwrap() > 0), "{}", ended.out);
-    assert_eq!(server.end().status, Some(0));
+    download.end();
     let summary = bondstone.terminate().summary(130);
     accounted(&summary);
     let lost = ["vanished", "no_edge", "nf_panic"];
@@ -193,13 +212,7 @@ fn ports_and_cpus_change_during_a_download() {
     let (dir, file) = (scratch.path("sockets"), example(&scratch, "home-gateway.toml"));
     let text = std::fs::read_to_string(&file).unwrap();
     let bondstone = start_with_socket(&gateway, &file, &dir);
-    plug(&gateway, "lan0", &home, &["192.168.1.10/24"]);
-    plug(&gateway, "wan0", &remote, &["203.0.113.1/24", "198.51.100.7/32"]);
-    home.ip("route add default via 192.168.1.1");
-    let server = Running::start(remote.command("iperf3").args(["-s", "-1"]));
-    remote.wait_for_listener(5201);
-    let mut words = home.command("iperf3");
-    let client = Running::start(words.args(["-c", "198.51.100.7", "-t", "6", "-R", "-J"]));
+    let download = Download::start(&gateway, &home, &remote, 6);
     let with_guests = text
         .replace("rules = [", "rules = [\"accept src 192.168.2.0/24\",")
         .replace("inside = [", "inside = [\"192.168.2.0/24\", ")
@@ -236,12 +249,7 @@ fn ports_and_cpus_change_during_a_download() {
         let left = guest.command("ip").args(["link", "show", "guest0"]).output().unwrap();
         assert!(!left.status.success(), "the tap is closed");
     }
-    let ended = client.end();
-    assert_eq!(ended.status, Some(0), "{}{}", ended.out, ended.err);
-    let transfer = Summary(serde_json::from_str(&ended.out).unwrap());
-    let seconds = transfer.0["intervals"].as_array().unwrap();
-    assert!(seconds.iter().all(|second| second["sum"]["bytes"].as_u64().unwrap() > 0), "{}", ended.out);
-    assert_eq!(server.end().status, Some(0));
+    download.end();
     let summary = bondstone.terminate().summary(130);
     accounted(&summary);
     assert!(summary.port("guest").number("/received") >= 16, "{}", summary.0["ports"]);

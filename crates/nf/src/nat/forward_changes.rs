@@ -28,7 +28,7 @@ impl ForwardChanges {
     }
 }
 
-/// What reloads have left to do.
+/// Work that reloads have left to do.
 #[derive(Default)]
 pub(super) struct Displaced {
     /// Changes that apply when the table takes over the sessions of another.

@@ -4,7 +4,7 @@ use crate::ports::{PortDrop, PortMonitor};
 use crate::summary::PortSummary;
 use graph::Named as _;
 
-/// What the driver of a port counts.
+/// Counts of the driver of a port.
 pub(super) struct DriverCounts {
     missed: u64,
     copied: u64,

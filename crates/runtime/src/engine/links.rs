@@ -13,11 +13,7 @@ use std::sync::Arc;
 /// Connects the cores of chains by rings, for each link between chains.
 pub(super) fn connect(file: &ChainFile, workers: &mut [PlannedWorker]) -> Result<(), Error> {
     for (n, link) in file.links.iter().enumerate() {
-        let receiver = |(w, planned): (usize, &PlannedWorker)| {
-            let at = planned.chains.iter().position(|&c| c == link.chain)?;
-            Some((w, planned.plan.entries[at]))
-        };
-        let receivers: Vec<(usize, Target)> = workers.iter().enumerate().filter_map(receiver).collect();
+        let receivers = receivers(file, Start::Link(n), workers);
         // backpressure if all sources of the chain can wait
         let ports = (0..file.ports.len()).filter(|&p| reachable_chains(file, p).contains(&link.chain));
         let backpressure = ports.into_iter().all(|p| matches!(file.ports[p].device, Device::Pcap(_)));
@@ -73,6 +69,15 @@ pub(super) fn reachable_chains(file: &ChainFile, port: usize) -> Vec<usize> {
         }
         chains.extend(more);
     }
+}
+
+/// Returns the workers that receive from a port or link, with the entry of its packets into their graphs.
+pub(super) fn receivers(file: &ChainFile, from: Start, workers: &[PlannedWorker]) -> Vec<(usize, Target)> {
+    let entry = |worker: &PlannedWorker| {
+        let at = worker.chains.iter().position(|&chain| file.chains[chain].from == from)?;
+        Some(worker.plan.entries[at])
+    };
+    workers.iter().enumerate().filter_map(|(n, worker)| Some((n, entry(worker)?))).collect()
 }
 
 /// Returns the workers that send to the port or link with this number.

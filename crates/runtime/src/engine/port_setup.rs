@@ -1,6 +1,6 @@
 //! Opens ports and assigns their queues to workers.
 
-use super::links::{reachable_chains, senders, targets};
+use super::links::{reachable_chains, receivers, senders, targets};
 use super::planned_worker::PlannedWorker;
 use crate::error::Error;
 use crate::faults::run_errors::RunErrors;
@@ -116,12 +116,7 @@ impl PortSetup<'_> {
     /// Returns the workers that poll the port, with the entry of its packets into their graphs, and those that send to
     /// it.
     pub(super) fn port_users(&self, port: usize, workers: &[PlannedWorker]) -> (Vec<(usize, Target)>, Vec<usize>) {
-        let entry = |w: &PlannedWorker| {
-            let at = w.chains.iter().position(|&c| self.file.chains[c].from == Start::Port(port))?;
-            Some(w.plan.entries[at])
-        };
-        let polled = workers.iter().enumerate().filter_map(|(n, w)| Some((n, entry(w)?))).collect();
-        (polled, senders(port, workers))
+        (receivers(self.file, Start::Port(port), workers), senders(port, workers))
     }
 
     /// Returns the ports by which packets of this port can leave.

@@ -210,13 +210,12 @@ impl Engine {
             None => (&none, &[][..]),
         });
         let running: Vec<_> = running.collect();
-        let replacement = |(worker, (nodes, builders)): (&PlannedWorker, (Vec<NewNode>, Vec<_>))| {
-            let moves = |n: usize| nodes.iter().filter_map(NewNode::predecessor).any(|of| of.graph != n);
-            let moves = (0..planned.len()).find(|n| std::ptr::eq(&planned[*n], worker)).is_some_and(moves);
+        let replacement = |(n, (worker, (nodes, builders))): (usize, (&PlannedWorker, (Vec<NewNode>, Vec<_>)))| {
+            let moves = nodes.iter().filter_map(NewNode::predecessor).any(|of| of.graph != n);
             let replacement = Replacement::new(&running, &worker.plan.blueprint, nodes, self.pool.clone());
             Prepared { replacement, builders, moves }
         };
-        Ok(planned.iter().zip(all).map(replacement).collect())
+        Ok(planned.iter().zip(all).enumerate().map(replacement).collect())
     }
 
     /// Returns the node of an NF that runs now and that a node of the worker `n` continues: the same copy of the NF, on
@@ -538,7 +537,7 @@ struct Prepared {
     moves: bool,
 }
 
-/// What a reload has opened.
+/// Ports that a reload has opened, with all that belongs to them.
 struct Opened {
     /// By the number of the port in the file.
     monitors: Vec<(usize, PortMonitor)>,
@@ -563,7 +562,7 @@ struct Plan<'a> {
     opened: Opened,
 }
 
-/// What a worker has after the exchange.
+/// State of a worker after the exchange.
 struct Update {
     chains: Vec<usize>,
     plan: WorkerPlan,
@@ -577,7 +576,7 @@ struct Update {
     local: Vec<(End, Arc<LinkStats>)>,
 }
 
-/// What a worker had before the exchange.
+/// State of a worker before the exchange.
 struct Before {
     builders: Vec<Arc<NodeBuilder>>,
     inputs: Vec<Source>,

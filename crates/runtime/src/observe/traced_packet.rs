@@ -64,7 +64,7 @@ pub enum StepKind {
         nf: String,
         /// The operator, with the name that it was given, such as `filter ttl_expired`.
         operator: String,
-        /// What it did, such as `passed`, `changed` or `dropped: ttl_expired`.
+        /// Its result, such as `passed`, `changed` or `dropped: ttl_expired`.
         result: String,
         /// Cycles that it took.
         cycles: u64,

@@ -20,7 +20,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a worker is to run on from now on.
+/// The graph, inputs and outputs that a worker is to run on from now on.
 pub(crate) struct Exchange {
     pub(crate) meeting: Arc<Meeting>,
     /// Index of the worker in the meeting.
@@ -90,7 +90,7 @@ pub(crate) struct Share {
     pub(crate) stats: Vec<Arc<LinkStats>>,
 }
 
-/// What workers run on, while they exchange it. All but `first` is by the index of the worker before the exchange.
+/// Graphs, inputs and outputs while workers exchange them. All but `first` is by the index of the worker before the exchange.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) graphs: Vec<Graph>,

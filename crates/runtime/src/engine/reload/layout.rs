@@ -91,7 +91,7 @@ impl<'a> Reload<'a> {
     /// Plans where inputs and outputs go. Queues of ports that no worker had are added to `planned`.
     ///
     /// # Errors
-    /// What a reload cannot do, as problems.
+    /// Differences that a reload cannot make, as problems.
     pub(super) fn lay_out(
         &self,
         setup: &mut PortSetup<'_>,
@@ -196,8 +196,7 @@ impl<'a> Reload<'a> {
                     format!("port {:?}: a reload cannot receive from a port that was only sent to", self.name(port))
                 })?;
                 let (drain, backpressure) = setup.drain_policy(port);
-                let ring = setup.monitors.iter().any(|(number, monitor)| *number == port && monitor.is_ring());
-                let drain = if ring { crate::DrainPolicy::UntilQuiet } else { drain };
+                let drain = if is_ring(setup, port) { crate::DrainPolicy::UntilQuiet } else { drain };
                 setup.add_inputs(port, RxPort::Device(rx), &users, planned, backpressure, drain);
                 layout.new.insert(port);
             }
@@ -263,7 +262,7 @@ impl<'a> Reload<'a> {
         let end = self.names.end(self.file, port);
         let (users, senders) = setup.port_users(port, planned);
         let present = self.present_outputs(end);
-        let is_ring = setup.monitors.iter().any(|(number, monitor)| *number == port && monitor.is_ring());
+        let is_ring = is_ring(setup, port);
         let (stay, mut free): (Vec<_>, Vec<_>) = present.into_iter().partition(|(from, _)| senders.contains(&from.0));
         let mut donor = stay.first().map(|(from, _)| *from);
         let mut copies = vec![];
@@ -306,14 +305,7 @@ impl<'a> Reload<'a> {
         let number = self.file.ports.len() + link;
         let end = self.names.end(self.file, number);
         let chain = self.file.links[link].chain;
-        let receivers: Vec<(usize, Target)> = planned
-            .iter()
-            .enumerate()
-            .filter_map(|(n, worker)| {
-                let at = worker.chains.iter().position(|&own| own == chain)?;
-                Some((n, worker.plan.entries[at]))
-            })
-            .collect();
+        let receivers = links::receivers(self.file, Start::Link(link), planned);
         let (inputs, outputs) = (self.present_inputs(end), self.present_outputs(end));
         let received_by = |worker: usize| {
             let of = self.own[worker].map(|own| &self.engine.workers[own].chains[..]).unwrap_or_default();
@@ -368,6 +360,11 @@ impl<'a> Reload<'a> {
     fn name(&self, port: usize) -> &str {
         &self.file.ports[port].name
     }
+}
+
+/// Returns true if packets that are sent to an open port are received from it.
+fn is_ring(setup: &PortSetup<'_>, port: usize) -> bool {
+    setup.monitors.iter().any(|(number, monitor)| *number == port && monitor.is_ring())
 }
 
 /// Returns the entry of a worker's packets.
