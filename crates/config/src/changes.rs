@@ -254,7 +254,7 @@ mod tests {
             ("kind = \"count\"", "kind = \"ttl\""),
             ("\"process\"", "\"inproc\""),
             ("[[chain]]", "[sandbox.inner]\ncores = [0]\n[[chain]]"),
-            ("[[chain]]", "[sandbox.inner]\nmemory_mib = 100\n[[chain]]"),
+            ("[[chain]]", "[sandbox.inner]\nmemory_mib = 700\n[[chain]]"),
         ] {
             let restart = restart(from, to);
             assert!(restart.len() == 1 && restart[0].contains("sandboxes"), "{to}: {restart:?}");
