@@ -16,6 +16,7 @@ use crate::node::Node;
 use crate::node_slot::NodeSlot;
 use crate::observer::Point;
 use crate::panics;
+use crate::saved_state::{InvalidState, StateReader, StateWriter};
 use crate::stats::{CommonDrop, NodeStats, Published};
 use core::cell::{Cell, RefCell};
 use packet::{BURST, Batch, Packet, Pool, clock};
@@ -385,6 +386,25 @@ impl Graph {
         let panics = self.for_each_node(|slot| slot.node.get_mut().finish());
         self.nodes.iter().for_each(|slot| slot.stats.count_lost_held(slot.lost.take()));
         panics
+    }
+
+    /// Returns what each node [saves](Node::save), in the order of the blueprint; nothing of nodes that panic.
+    pub fn save(&mut self) -> Vec<Option<Vec<u8>>> {
+        let save = |slot: &mut NodeSlot| {
+            let mut state = StateWriter::default();
+            slot.node.get_mut().save(&mut state);
+            state.into_bytes()
+        };
+        self.nodes.iter_mut().map(|slot| panics::catch(|| save(slot)).ok()).collect()
+    }
+
+    /// Has a node [restore](Node::restore) what another has saved.
+    ///
+    /// # Errors
+    /// The state cannot be read, or the node panics.
+    pub fn restore(&mut self, node: u16, state: &[u8]) -> Result<(), InvalidState> {
+        let node = self.nodes[usize::from(node)].node.get_mut();
+        panics::catch(|| node.restore(&mut StateReader::new(state))).unwrap_or(Err(InvalidState))
     }
 
     /// Drops every node; returns the names of nodes that panicked, with the messages. Held packets stay counted as

@@ -76,6 +76,7 @@ mod ops;
 pub mod panics;
 mod rate;
 mod registry;
+mod saved_state;
 mod segment;
 mod setting_files;
 pub mod state;
@@ -98,6 +99,7 @@ pub use ops::{
 };
 pub use rate::{InvalidRate, Rate};
 pub use registry::{Factory, NfKind, Registry};
+pub use saved_state::{InvalidState, StateReader, StateWriter};
 pub use segment::{InA, InB, Segment, SegmentBuilder, Whole};
 pub use setting_files::{FileVersion, SettingFile, SettingFiles};
 pub use state::{Bounded, PerCore, Strict};

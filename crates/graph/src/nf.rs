@@ -94,6 +94,9 @@ pub struct TakeOver {
     pub state: &'static str,
     /// Settings that the state depends on: if one of them changes, the new node starts without it.
     pub unless: &'static [&'static str],
+    /// Version of the form in which nodes [save](Node::save) it, if they do. Nodes restore only their own version: change
+    /// it with the records.
+    pub format: Option<u16>,
 }
 
 /// The settings of an [`Nf`] without settings.

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::headers::{Raw, View};
+use crate::saved_state::{InvalidState, StateReader, StateWriter};
 use crate::stats::{BoundedTable, Counter, StatsTable};
 use packet::Batch;
 use std::any::Any;
@@ -88,6 +89,47 @@ pub trait Node: Any + Send {
     /// }
     /// ```
     fn take_over(&mut self, _old: &mut dyn Any) {}
+
+    /// Writes the state that [`take_over`](Node::take_over) hands over, except packets, for a node of the process that
+    /// replaces this one. Called after the last packet. The time of the graph goes on there: times are written as they
+    /// are. Set [`TakeOver::format`](crate::TakeOver::format) as well.
+    ///
+    /// ```
+    /// use graph::{Context, InvalidState, Node, StateReader, StateWriter};
+    /// use packet::Batch;
+    /// use std::collections::HashSet;
+    ///
+    /// /// Drops all but the first packet of each length.
+    /// struct FirstOfLength(HashSet<u16>);
+    /// impl Node for FirstOfLength {
+    ///     fn drops(&self) -> &[&'static str] {
+    ///         &["seen"]
+    ///     }
+    ///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+    ///         batch.extract_if(|p| (!self.0.insert(p.len() as u16)).then_some(()), |(), packet| cx.drop(0, packet));
+    ///     }
+    ///     fn save(&mut self, state: &mut StateWriter) {
+    ///         self.0.iter().for_each(|len| state.push(len));
+    ///     }
+    ///     fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+    ///         while let Some(len) = state.read()? {
+    ///             self.0.insert(len);
+    ///         }
+    ///         Ok(())
+    ///     }
+    /// }
+    /// ```
+    fn save(&mut self, _state: &mut StateWriter) {}
+
+    /// Restores what a node of the same NF and copy has [saved](Node::save) in the process before. Settings that the
+    /// state depends on are the same, others may differ. Called before the first packet. A node may leave out what
+    /// does not fit its settings, such as entries beyond the capacity of a table.
+    ///
+    /// # Errors
+    /// The state cannot be read; the node then has the part that could.
+    fn restore(&mut self, _state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        Ok(())
+    }
 
     /// Updates counters and table a last time before the worker ends.
     fn finish(&mut self) {}
@@ -245,6 +287,19 @@ impl<A: Node, B: Node> Node for Either<A, B> {
             (Either::B(node), Some(Either::B(old))) => node.take_over(old),
             _ => {}
         }
+    }
+
+    fn save(&mut self, state: &mut StateWriter) {
+        state.push(&matches!(self, Either::A(_)));
+        delegate!(self, node => node.save(state));
+    }
+
+    fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        // the other side has another state
+        if state.read()? != Some(matches!(self, Either::A(_))) {
+            return Ok(());
+        }
+        delegate!(self, node => node.restore(state))
     }
 
     fn finish(&mut self) {

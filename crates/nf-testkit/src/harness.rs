@@ -1,7 +1,9 @@
 //! The test harness: one NF, frames in, frames out.
 
 use crate::Frames;
-use graph::{Blueprint, Graph, Hop, HopPlan, NewNode, Node, NodePlan, NodeStats, Origin, Replacement, Sink, Target};
+use graph::{
+    Blueprint, Graph, Hop, HopPlan, InvalidState, NewNode, Node, NodePlan, NodeStats, Origin, Replacement, Sink, Target,
+};
 use packet::{BURST, Batch, HeapPool, Packet, Pool};
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,6 +127,57 @@ impl Harness {
     #[track_caller]
     pub fn reload(&mut self, node: impl Node + 'static) {
         self.replace_node(Box::new(node));
+    }
+
+    /// Returns what the node [saves](Node::save) for the process that replaces this one.
+    ///
+    /// # Panics
+    /// If the node panics.
+    #[track_caller]
+    pub fn save(&mut self) -> Vec<u8> {
+        self.graph.save().remove(0).unwrap_or_else(|| panic!("{} panicked", self.kind))
+    }
+
+    /// Has the node [restore](Node::restore) what a node of another harness has saved at the time `now`, from which the
+    /// time of this harness goes on. Call it before frames are fed.
+    ///
+    /// ```
+    /// # use graph::{Context, InvalidState, Node, StateReader, StateWriter};
+    /// # use packet::Batch;
+    /// # use std::time::Duration;
+    /// # use testkit::Harness;
+    /// /// Drops all but the first packets.
+    /// struct First { limit: u64, seen: u64 }
+    /// impl Node for First {
+    ///     fn drops(&self) -> &[&'static str] {
+    ///         &["limit"]
+    ///     }
+    ///     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+    ///         let First { limit, seen } = self;
+    ///         let mut is_over = || { *seen += 1; *seen > *limit };
+    ///         batch.extract_if(|_| is_over().then_some(()), |(), packet| cx.drop(0, packet));
+    ///     }
+    ///     fn save(&mut self, state: &mut StateWriter) {
+    ///         state.push(&self.seen);
+    ///     }
+    ///     fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+    ///         self.seen = state.read()?.unwrap_or_default();
+    ///         Ok(())
+    ///     }
+    /// }
+    /// let mut old = Harness::from_node(First { limit: 2, seen: 0 });
+    /// assert!(old.feed_one(&[0; 60]).is_ok());
+    /// let mut new = Harness::from_node(First { limit: 2, seen: 0 });
+    /// new.restore(&old.save(), old.now())?;
+    /// assert_eq!((new.feed_one(&[0; 60]).is_ok(), new.feed_one(&[0; 60])), (true, Err("limit")));
+    /// # Ok::<(), InvalidState>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The node cannot read the state.
+    pub fn restore(&mut self, state: &[u8], now: Duration) -> Result<(), InvalidState> {
+        self.now = now;
+        self.graph.restore(0, state)
     }
 
     #[track_caller]

@@ -35,7 +35,8 @@ impl Nf for Maglev {
          of backends.";
     const SPREAD: Spread = Spread::Flow;
     const REWRITES: bool = true;
-    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "connections", unless: &["connections"] });
+    const TAKES_OVER: Option<TakeOver> =
+        Some(TakeOver { state: "connections", unless: &["connections"], format: None });
     const INPUTS: &'static [&'static str] = &["in", "backends"];
     const EXAMPLE: &'static str = "source = [\"10.0.0.1\"]\n\
          service.web = { vip = [\"tcp 192.0.2.10:80\"], forward = \"gre\", backend = { a = { address = \"10.0.0.11\" }, b = { address = \

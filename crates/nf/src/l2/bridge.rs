@@ -132,7 +132,8 @@ impl Nf for Bridge {
     const ABOUT: &'static str = "Learns the port of each MAC address and forwards frames by destination; floods frames \
          to unknown destinations and groups, and sends frames to reserved bridge addresses to its output \"control\".";
     const SPREAD: Spread = Spread::Any;
-    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "MAC addresses", unless: &["ports", "mac_entries"] });
+    const TAKES_OVER: Option<TakeOver> =
+        Some(TakeOver { state: "MAC addresses", unless: &["ports", "mac_entries"], format: None });
     const INPUTS: &'static [&'static str] = &[];
     const OUTPUTS: &'static [&'static str] = &["control"];
     const EXAMPLE: &'static str = "ports = [\"lan\", \"wan\"]";

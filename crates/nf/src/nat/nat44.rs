@@ -39,6 +39,7 @@ impl Nf for Nat44 {
             "subscribers",
             "log",
         ],
+        format: None,
     });
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str =
