@@ -444,6 +444,23 @@ impl<K: FlowKey, V: Copy + Default> FlowTable<K, V> {
         entries.filter(|entry| entry.seen.is_taken()).map(|entry| (K::unpack(&entry.key), &entry.value))
     }
 
+    /// As [`iter`](Self::iter), with the time of the last packet of each flow, of which 23 bits are kept: for a table that
+    /// continues with these flows at the same clock.
+    ///
+    /// # Panics
+    /// If `buckets` goes beyond [`buckets`](Self::buckets).
+    pub fn iter_seen(&self, buckets: Range<usize>) -> impl Iterator<Item = (K, &V, u32)> {
+        let entries = (buckets.start * WAYS..buckets.end * WAYS).map(|slot| self.store.get(slot));
+        let taken = entries.filter(|entry| entry.seen.is_taken());
+        taken.map(|entry| (K::unpack(&entry.key), &entry.value, entry.seen.time()))
+    }
+
+    /// As [`read`](Self::read), with the time of the last packet as [`iter_seen`](Self::iter_seen) returns it.
+    pub fn read_seen(&self, key: &Prepared<K>) -> Option<(&V, u32)> {
+        let entry = self.store.get(self.find_from(key.home as usize, &key.key)?);
+        Some((&entry.value, entry.seen.time()))
+    }
+
     /// Flows there are.
     #[inline(always)]
     pub fn len(&self) -> usize {

@@ -53,6 +53,12 @@ impl LastSeen {
         self.0[2] >> 7 != 0
     }
 
+    /// Returns the time, of which [`TIME_BITS`] are kept.
+    #[inline(always)]
+    pub(super) fn time(self) -> u32 {
+        self.bits() & ((1 << TIME_BITS) - 1)
+    }
+
     /// Returns the time since then; `None` if it is in the future.
     #[inline(always)]
     pub(super) fn idle(self, now: u32) -> u32 {
