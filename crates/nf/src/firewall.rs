@@ -63,7 +63,7 @@ impl Nf for Firewall {
     const ABOUT: &'static str = "Passes or drops IPv4 and IPv6 packets by the first rule that matches addresses, protocol, ports, ICMP type, \
          TCP flags, fragments and, with tracking, connection state, behind up to four VLAN tags. Counts the packets of each rule.";
     const SPREAD: Spread = Spread::Hosts;
-    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "connections", unless: &["track"], format: None });
+    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "connections", unless: &["track"], format: Some(1) });
     const EXAMPLE: &'static str = "rules = [\n  \"accept proto tcp dst 192.0.2.0/24 dport 80-443\",\n  \"accept proto icmp type 8\",\n  \
          \"drop src 10.0.0.0/8\",\n]\ndefault = \"drop\"";
 

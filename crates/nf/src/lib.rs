@@ -17,6 +17,7 @@ mod checksum_delta;
 mod fragment_queue;
 mod large_table;
 mod link;
+mod saved_flows;
 mod settings;
 mod visits;
 

@@ -2,5 +2,6 @@
 
 pub(super) mod connection;
 pub(super) mod packet;
+mod saved_connections;
 pub(super) mod settings;
 pub(super) mod table;

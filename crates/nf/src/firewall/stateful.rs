@@ -15,7 +15,7 @@ use crate::link::plain_ipv4_mismatch;
 use ::packet::{BURST, Batch, Packet};
 use core::net::IpAddr;
 use core::time::Duration;
-use graph::{BoundedTable, Context, Counter, Counters, Named, Node};
+use graph::{BoundedTable, Context, Counter, Counters, InvalidState, Named, Node, StateReader, StateWriter};
 use std::any::Any;
 use std::sync::Arc;
 use tables::FlowTable;
@@ -516,6 +516,14 @@ impl Node for StatefulNode {
         let Some(old) = old.downcast_mut::<StatefulNode>() else { return };
         self.conntrack.take_over(&mut old.conntrack);
         core::mem::swap(&mut self.queue, &mut old.queue);
+    }
+
+    fn save(&mut self, state: &mut StateWriter) {
+        self.conntrack.save(state);
+    }
+
+    fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        self.conntrack.restore(state)
     }
 
     fn interval(&self) -> Option<Duration> {

@@ -3,6 +3,7 @@
 mod classbench;
 mod live;
 mod model;
+mod saved;
 mod sets;
 mod tracked;
 

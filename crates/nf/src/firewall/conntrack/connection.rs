@@ -6,6 +6,8 @@
 //! and rounded up, so that it admits at most one unit more. `max_window` is rounded up by at most a quarter, which only
 //! admits older data.
 
+use serde::{Deserialize, Serialize};
+
 /// Acknowledgements up to this many bytes old are accepted whatever the window is, as in Linux.
 const MAX_ACK_WINDOW: u32 = 66_000;
 /// Layout of [`Connection::packed`]: the fields of each side, followed by the common ones.
@@ -84,7 +86,7 @@ pub(crate) enum Outcome {
 }
 
 /// Fields of a TCP segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Segment {
     pub(crate) seq: u32,
     pub(crate) ack: u32,
@@ -122,7 +124,7 @@ impl Segment {
 }
 
 /// A connection. Sides are numbered by the key, independent of which one is the originator.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Connection {
     end: [u32; 2],
     packed: u64,

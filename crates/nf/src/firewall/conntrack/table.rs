@@ -7,6 +7,7 @@ use crate::firewall::key::MIN_TCP_FRAGMENT;
 use core::net::IpAddr;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, Counter, Counters, Named};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tables::flow::{
     CAPACITY_MOST, FlowKey, FlowTable, Full as TableFull, Lookup, Settings as TableSettings, Tuple4, Tuple6,
@@ -20,7 +21,7 @@ const MAX_PENDING_SYNS: usize = 1024;
 const SCAN_STEPS: usize = 4096;
 
 /// A first fragment that has passed.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct FirstFragment {
     /// Ports and protocol of its connection.
     src_port: u16,
@@ -66,9 +67,11 @@ impl AddressFamily for Tuple6 {
 /// Connections and fragmented datagrams of one IP version.
 pub(crate) struct ConnectionTable<K: FlowKey> {
     pub(crate) table: FlowTable<K, Connection>,
-    first_fragments: FlowTable<K, FirstFragment>,
+    pub(super) first_fragments: FlowTable<K, FirstFragment>,
     /// SYNs within established connections, with the side that sent them.
-    pending_syns: FlowTable<K, Option<(usize, Segment)>>,
+    pub(super) pending_syns: FlowTable<K, Option<(usize, Segment)>>,
+    /// Number of connections that another process has created.
+    pub(super) restored: u64,
     /// Timeouts while the table is full, and the number of connections that they expired.
     pressure_timers: Timers,
     evicted_early: u64,
@@ -107,6 +110,7 @@ impl<K: AddressFamily> ConnectionTable<K> {
             table,
             first_fragments,
             pending_syns,
+            restored: 0,
             pressure_timers: track.pressure_timers(),
             evicted_early: 0,
             pressure_scans: PRESSURE_SCANS_PER_TICK,
@@ -406,7 +410,7 @@ impl Conntrack {
         self.counters[ConntrackCounter::Connections].set((self.v4.table.len() + self.v6.table.len()) as u64);
         self.bounded_tables[0].entries.set(self.v4.table.len() as u64);
         self.bounded_tables[1].entries.set(self.v6.table.len() as u64);
-        self.counters[ConntrackCounter::Created].set(a.inserted + b.inserted);
+        self.counters[ConntrackCounter::Created].set(a.inserted + b.inserted - self.v4.restored - self.v6.restored);
         self.counters[ConntrackCounter::Evicted].set(a.evicted + b.evicted);
     }
 }
