@@ -170,6 +170,19 @@ fn first_allowed_cpu() -> usize {
     (0..libc::CPU_SETSIZE as usize).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).unwrap_or(0)
 }
 
+/// Has the programs that this process executes from now on inherit no file descriptors except standard input, output and
+/// error: DPDK's drivers leave theirs open.
+///
+/// # Errors
+/// Linux before 5.11 lacks `CLOSE_RANGE_CLOEXEC`.
+pub fn close_files_on_exec() -> std::io::Result<()> {
+    // SAFETY: no descriptor of this process is closed.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// Closes all file descriptors except standard input, output and error. DPDK's memory and sockets are inherited by the
 /// programs that a process starts; a program that must not have access to them calls this before it opens any file.
 ///

@@ -24,14 +24,16 @@ mod eal;
 mod layout;
 mod memory;
 pub mod netdev;
+mod packet_socket;
 mod pool;
 mod port;
 mod shared_ring;
 mod vhost_listener;
 
 pub use driver::Driver;
-pub use eal::{Eal, LcoreGuard, close_inherited_fds};
+pub use eal::{Eal, LcoreGuard, close_files_on_exec, close_inherited_fds};
 pub use memory::{Memory, MemoryLock};
+pub use packet_socket::PacketSocket;
 pub use pool::Mempool;
 pub use port::{Port, PortConfig, PortHandle, PortInfo, PortStats, Queues, RxQueue, TxQueue};
 pub use shared_ring::{ClientRx, ClientTx, RingClient, RingServer, ServerRx, ServerTx};

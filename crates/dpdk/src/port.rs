@@ -504,6 +504,16 @@ impl RxQueue {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Discards the packets that wait in the queue, which are not counted.
+    pub fn discard(&mut self) {
+        let counts = (self.bytes, self.too_long, self.unusable);
+        let mut batch = Batch::new();
+        while self.receive(&mut batch) != 0 {
+            batch.clear();
+        }
+        (self.bytes, self.too_long, self.unusable) = counts;
+    }
 }
 
 impl TxQueue {

@@ -77,6 +77,10 @@ pub trait Receive: Send {
         false
     }
 
+    /// Discards the packets of a device that wait, which are not counted; called before the first
+    /// [`receive`](Receive::receive).
+    fn discard(&mut self) {}
+
     /// Closes the source; only its counts are read afterwards.
     fn close(&mut self) {}
 }
@@ -201,6 +205,12 @@ impl Receive for RxPort {
         match self {
             RxPort::Device(_) => false,
             RxPort::Other(other) => other.finished(),
+        }
+    }
+    fn discard(&mut self) {
+        match self {
+            RxPort::Device(queue) => queue.discard(),
+            RxPort::Other(other) => other.discard(),
         }
     }
     fn close(&mut self) {

@@ -156,6 +156,10 @@ impl Receive for SteeringSource {
         self.rx.bytes()
     }
 
+    fn discard(&mut self) {
+        self.rx.discard();
+    }
+
     fn for_each_drop(&self, each: &mut dyn FnMut(PortDrop, u64)) {
         self.rx.for_each_drop(each);
         each(PortDrop::SteeringFull, self.dropped_full);
