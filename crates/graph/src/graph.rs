@@ -398,6 +398,11 @@ impl Graph {
         self.nodes.iter_mut().map(|slot| panics::catch(|| save(slot)).ok()).collect()
     }
 
+    /// Sets the time before the first packet, as it goes on from that of another process.
+    pub fn set_time(&mut self, now: Duration) {
+        self.state.now = now;
+    }
+
     /// Has a node [restore](Node::restore) what another has saved.
     ///
     /// # Errors

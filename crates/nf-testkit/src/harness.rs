@@ -177,6 +177,7 @@ impl Harness {
     /// The node cannot read the state.
     pub fn restore(&mut self, state: &[u8], now: Duration) -> Result<(), InvalidState> {
         self.now = now;
+        self.graph.set_time(now);
         self.graph.restore(0, state)
     }
 
