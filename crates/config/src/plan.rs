@@ -155,6 +155,21 @@ impl NfConfig {
         NfConfig { inputs, outputs, name, kind, factory: factory.into(), settings, setting_spans, isolation }
     }
 
+    /// Returns the settings as JSON, for another process to compare with its own.
+    #[must_use]
+    pub fn settings_json(&self) -> String {
+        self.settings.to_string()
+    }
+
+    /// Returns the settings on which the state of the NF depends and that are different in `other`, of
+    /// [`settings_json`](NfConfig::settings_json). All are different if it is no JSON.
+    #[must_use]
+    pub fn state_differs(&self, other: &str) -> Vec<&'static str> {
+        let other = serde_json::from_str(other).unwrap_or(serde_json::Value::Null);
+        let depends = self.kind.takes_over.map_or(&[][..], |state| state.unless).iter().copied();
+        depends.filter(|&key| other.is_null() || self.settings.get(key) != other.get(key)).collect()
+    }
+
     /// Builds the NF only to validate its settings.
     pub(crate) fn build_checked(&self, source: Source<'_>) -> Result<Box<dyn Node>, Diagnostic> {
         let folder = folder(source.file).to_owned();
