@@ -2,6 +2,7 @@
 
 mod driver_counts;
 mod fused;
+mod hand_over;
 mod links;
 mod live_nfs;
 mod memory;
@@ -11,6 +12,7 @@ mod observe;
 mod planned_worker;
 mod port_setup;
 mod reload;
+mod saved_state;
 mod snapshot;
 
 use driver_counts::DriverCounts;
@@ -22,6 +24,7 @@ use nodes::build_nodes;
 use planned_worker::{PlannedWorker, plan_workers};
 use port_setup::PortSetup;
 pub use reload::Reloaded;
+pub use saved_state::{Predecessor, SavedState, monotonic_nanos};
 
 use crate::cpu::{Strategy, allowed_cpus, pin, set_affinity};
 use crate::error::{Error, thread_error};
@@ -71,6 +74,8 @@ pub struct Engine {
     on_wires: bool,
     names: Names,
     started: Instant,
+    /// Begin of the time of the graphs, which goes on from process to process.
+    graph_started: Instant,
     stop: Arc<AtomicBool>,
     drain: Arc<DrainControl>,
     errors: RunErrors,
@@ -87,6 +92,8 @@ pub struct Engine {
     driver_buffers: usize,
     eal: Eal,
     notes: Vec<String>,
+    /// NFs that started without the state that they had in another process.
+    not_restored: Vec<String>,
     /// Packets received at the last call of [`Engine::is_finished`].
     last_received: AtomicU64,
     /// Rebuilds NFs after a panic.
@@ -96,6 +103,8 @@ pub struct Engine {
     stuck: Arc<AtomicBool>,
     accounts: MemoryAccounts,
     live_nfs: LiveNfs,
+    /// Receives the state of the NFs at the end.
+    successor: Option<Box<dyn FnOnce(SavedState) + Send>>,
     /// Dropped last, as ports that use them have to be closed before.
     functions: VirtualFunctions,
     existing_taps: Vec<ExistingTaps>,
@@ -173,7 +182,20 @@ impl Engine {
         options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Engine, Error> {
-        Ok(Engine::start_inner(file, None, options, &Linux, None, opened)?.0)
+        Engine::start_successor(file, options, None, opened)
+    }
+
+    /// Starts as [`Engine::start_with_hook`] does, and continues what another process has run: see [`Predecessor`].
+    ///
+    /// # Errors
+    /// As for [`Engine::start_with_hook`], and those of the predecessor.
+    pub fn start_successor(
+        file: &ChainFile,
+        options: Options,
+        predecessor: Option<Predecessor<'_>>,
+        opened: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Engine, Error> {
+        Ok(Engine::start_inner(file, None, options, &Linux, None, predecessor, opened)?.0)
     }
 
     /// Starts a chain file whose NFs are not trusted: opens the ports, calls `confine`, and only then builds NFs, which
@@ -187,7 +209,7 @@ impl Engine {
         files: SettingFiles,
         confine: impl FnOnce() -> Result<(), Error>,
     ) -> Result<Engine, Error> {
-        Ok(Engine::start_inner(file, None, options, &Linux, Some(files), confine)?.0)
+        Ok(Engine::start_inner(file, None, options, &Linux, Some(files), None, confine)?.0)
     }
 
     /// Starts with a wire of `depth` packets in each direction instead of every port; the caller sends to the chains
@@ -210,7 +232,7 @@ impl Engine {
         options: Options,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<PortQueues>), Error> {
-        Engine::start_inner(file, Some(wires), options, &Linux, None, opened)
+        Engine::start_inner(file, Some(wires), options, &Linux, None, None, opened)
     }
 
     /// Starts an engine; `kernel` creates the virtual functions. With `confined`, NFs are built after `opened`.
@@ -220,6 +242,7 @@ impl Engine {
         options: Options,
         kernel: &dyn Kernel,
         confined: Option<SettingFiles>,
+        predecessor: Option<Predecessor<'_>>,
         opened: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(Engine, Vec<PortQueues>), Error> {
         crash::install();
@@ -234,6 +257,12 @@ impl Engine {
         let functions;
         let existing_taps: ExistingTaps;
         let mut workers = plan_workers(file, &allowed, options.strategy);
+        if predecessor.is_some() {
+            // takes 20 ms the first time
+            clock::hz();
+            // whose workers run there; ignore errors: this process then takes time of theirs
+            let _ = set_affinity(&cpus_without(&allowed, workers.iter().map(|worker| worker.cpu)));
+        }
         let accounts = MemoryAccounts::default();
         // NFs first, so that invalid settings are reported before any device is opened
         let built = match &confined {
@@ -241,6 +270,12 @@ impl Engine {
             Some(_) => None,
         };
         let ports = || file.ports.iter().filter(|_| wires.is_none());
+        let (mut predecessor, mut saved) = (predecessor, SavedState::default());
+        if ports().any(|port| saved_state::is_held_by_dpdk(&port.device))
+            && let Some(predecessor) = predecessor.take()
+        {
+            saved = predecessor(vec![])?;
+        }
         functions = VirtualFunctions::create(kernel, ports().map(|port| (port.name.as_str(), &port.device)))?;
         existing_taps = record_taps(ports())?;
         let (eal, pool) = start_dpdk(file, &workers, wires, &functions)?;
@@ -261,7 +296,14 @@ impl Engine {
         let far_ends = match wires {
             Some(wires) => setup.open_wires(wires, &mut workers)?,
             None => {
-                setup.open(&(0..file.ports.len()).collect::<Vec<_>>(), &mut workers)?;
+                let all: Vec<usize> = (0..file.ports.len()).collect();
+                let (shareable, others): (Vec<_>, Vec<_>) =
+                    all.into_iter().partition(|&port| saved_state::is_shareable(&file.ports[port].device));
+                setup.open(&shareable, &mut workers)?;
+                if let Some(predecessor) = predecessor {
+                    saved = predecessor(saved_state::hold_back(file, &shareable, &mut workers)?)?;
+                }
+                setup.open(&others, &mut workers)?;
                 vec![]
             }
         };
@@ -283,6 +325,7 @@ impl Engine {
             on_wires: wires.is_some(),
             names: Names::default().with(file, wires.is_some()),
             started: Instant::now(),
+            graph_started: saved.graph_start(),
             stop,
             drain: Arc::default(),
             errors,
@@ -295,6 +338,7 @@ impl Engine {
             further_pools: vec![],
             driver_buffers: driver_buffers + shared_rings.max_outstanding(),
             notes,
+            not_restored: vec![],
             last_received: AtomicU64::new(u64::MAX),
             rebuilder: Some(rebuilder),
             watchdog: None,
@@ -302,6 +346,7 @@ impl Engine {
             stuck: Arc::default(),
             accounts,
             live_nfs: LiveNfs::default(),
+            successor: None,
             functions,
             existing_taps: vec![existing_taps],
         };
@@ -311,6 +356,9 @@ impl Engine {
                 graph.fuse(&file.segments);
                 engine.notes.extend(fused::notes(planned.cpu, &planned.plan.blueprint, &graph));
             }
+            graph.set_time(engine.graph_started.elapsed());
+            let notes = saved.restore(file, &planned.plan.nfs, rebuild.builders(), &mut graph);
+            engine.not_restored.extend(notes);
             engine.spawn_worker(planned, graph, rebuild, &cores)?;
         }
         engine.update_watched();
@@ -359,7 +407,7 @@ impl Engine {
         let inputs = inputs.into_iter().map(|(_, i)| i).collect();
         let mut worker = Worker::new(inputs, graph, outputs, self.stop.clone());
         worker.set_drain_control(self.drain.clone());
-        worker.set_started(self.started);
+        worker.set_started(self.graph_started);
         if chains.is_empty() {
             worker.await_chains();
         }
@@ -700,7 +748,7 @@ impl Engine {
         self.drain.released.store(true, Ordering::Relaxed);
         let mut held: BTreeMap<End, u64> = BTreeMap::new();
         let mut ended = vec![];
-        drop(self.watchdog.take().map(JoinHandle::join));
+        let mut saved = vec![];
         let stuck = self.wait_for_workers();
         for (n, handle) in self.workers.iter_mut().enumerate() {
             if stuck.contains(&n) {
@@ -709,12 +757,22 @@ impl Engine {
                 continue;
             }
             match handle.thread.take().map(JoinHandle::join) {
-                Some(Ok(worker)) => {
+                Some(Ok(mut worker)) => {
+                    saved.extend(saved_state::saved_nodes(
+                        &self.file,
+                        (&handle.plan.nfs, &handle.builders),
+                        worker.take_saved(),
+                    ));
                     ended.push((worker, handle.inputs.iter().map(|source| source.end).collect::<Vec<_>>()))
                 }
                 Some(Err(_)) => self.errors.report(format!("the worker on CPU {} ended by a panic", handle.cpu)),
                 None => {}
             }
+        }
+        if self.file.ports.iter().all(|port| saved_state::is_shareable(&port.device))
+            && let Some(successor) = self.successor.take()
+        {
+            successor(SavedState::new(self.graph_started, core::mem::take(&mut saved)));
         }
         for (worker, ports) in &mut ended {
             for (input, n) in worker.discard_queued() {
@@ -749,6 +807,10 @@ impl Engine {
         }
         // a port closes with its last queue handle, and returns the packets that its driver held
         drop((ended, std::mem::take(&mut self.monitors)));
+        if let Some(successor) = self.successor.take() {
+            successor(SavedState::new(self.graph_started, core::mem::take(&mut saved)));
+        }
+        drop(self.watchdog.take().map(JoinHandle::join));
         // an abandoned worker may still have a port on a virtual function
         if stuck.is_empty() {
             summary.errors.extend(self.functions.release());

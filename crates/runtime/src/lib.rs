@@ -24,7 +24,7 @@ pub use cpu::{
     OffCpuMeter, Placement, SessionPriority, Strategy, ThreadTimes, Topology, allowed_cpus, avoid_cpus, node_of_device,
     pin, place_chains, raise_priority, set_affinity, thread_times,
 };
-pub use engine::{Engine, LiveNfs, MAX_POOL_PACKETS, Options, Reloaded};
+pub use engine::{Engine, LiveNfs, MAX_POOL_PACKETS, Options, Predecessor, Reloaded, SavedState, monotonic_nanos};
 pub use error::Error;
 pub use observe::{
     Capture, CaptureCounts, CaptureSpec, Captured, Direction, Step, StepKind, Trace, TraceEnd, TracedPacket,

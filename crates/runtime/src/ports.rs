@@ -15,7 +15,8 @@ mod wires;
 
 pub(crate) use capture::{CaptureReader, CaptureWriter, first_link_type};
 pub(crate) use device::{
-    PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, driver_arguments, missing, note, remedy, too_short,
+    PortMonitor, SharedTx, buffers_kept_by_driver, claim_socket, driver_arguments, missing, note, remedy,
+    scheme_and_target, too_short,
 };
 pub use device::{missing_device, missing_devices};
 pub(crate) use existing_taps::ExistingTaps;

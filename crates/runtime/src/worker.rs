@@ -134,6 +134,8 @@ pub struct Worker {
     inputs_closed: bool,
     /// True if the worker has not got chains yet, which is no end of its inputs.
     awaits_chains: bool,
+    /// What its nodes have saved, once the worker has ended.
+    saved: Vec<Option<Vec<u8>>>,
 }
 
 /// Selects the batches that are timed.
@@ -177,6 +179,8 @@ pub(crate) struct DrainControl {
     pub(crate) released: AtomicBool,
     /// Number of the current round, from 1.
     pub(crate) round: AtomicU64,
+    /// Set to have nodes save their state when workers end.
+    pub(crate) saves: AtomicBool,
 }
 
 /// The progress of one worker after the stop.
@@ -246,6 +250,7 @@ impl Worker {
             exchange: None,
             inputs_closed: false,
             awaits_chains: false,
+            saved: vec![],
         }
     }
 
@@ -463,6 +468,9 @@ impl Worker {
                 return Ok(RunEnd::Replaced(watched));
             }
         }
+        if self.drain.saves.load(Ordering::Relaxed) {
+            self.saved = self.graph.save();
+        }
         let finishing = self.finish().into_iter().map(|(nf, message)| (nf, "finished", message));
         let dropping = self.graph.drop_nodes().into_iter().map(|(nf, message)| (nf, "was dropped", message));
         for (nf, when, message) in finishing.chain(dropping) {
@@ -563,6 +571,11 @@ impl Worker {
             self.graph.observe(None);
             self.sampling.set_observed(false);
         }
+    }
+
+    /// Returns what each node has saved.
+    pub(crate) fn take_saved(&mut self) -> Vec<Option<Vec<u8>>> {
+        core::mem::take(&mut self.saved)
     }
 
     /// Closes the connection to the rebuilder.

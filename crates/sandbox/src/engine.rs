@@ -4,7 +4,7 @@ use crate::error::environment_error;
 use crate::sandboxes::Sandboxes;
 use config::ChainFile;
 use graph::Registry;
-use runtime::{Engine, Error, IdlePolicy, Options, PortQueues, Reloaded, Summary, Wires};
+use runtime::{Engine, Error, IdlePolicy, Options, PortQueues, Predecessor, Reloaded, SavedState, Summary, Wires};
 
 /// An engine for the host side of a chain file, and its sandboxes.
 pub struct SandboxedEngine {
@@ -19,11 +19,25 @@ impl SandboxedEngine {
     /// # Errors
     /// Those of [`Engine::start`], and what this machine or user lacks for sandboxes.
     pub fn start(file: &ChainFile, registry: &Registry, options: Options) -> Result<SandboxedEngine, Error> {
+        SandboxedEngine::start_successor(file, registry, options, None)
+    }
+
+    /// Starts a chain file that another process has run: [`Engine::start_successor`]. Sandboxes start anew.
+    ///
+    /// # Errors
+    /// Those of [`SandboxedEngine::start`], and of the predecessor.
+    pub fn start_successor(
+        file: &ChainFile,
+        registry: &Registry,
+        options: Options,
+        predecessor: Option<Predecessor<'_>>,
+    ) -> Result<SandboxedEngine, Error> {
         let sandboxes = Sandboxes::build(file, registry, 0)?;
         let side = sandboxes.as_ref().map_or(file, Sandboxes::host_side);
         let options =
             Options { idle: sandboxes.as_ref().map_or(options.idle, |all| all.idle(options.idle)), ..options };
-        let engine = Engine::start_with_hook(side, options, || sandboxes.as_ref().map_or(Ok(()), Sandboxes::start))?;
+        let start = || sandboxes.as_ref().map_or(Ok(()), Sandboxes::start);
+        let engine = Engine::start_successor(side, options, predecessor, start)?;
         Ok(SandboxedEngine { engine, idle: options.idle, sandboxes })
     }
 
@@ -110,6 +124,14 @@ impl SandboxedEngine {
         let reloaded = self.engine.reload(&side)?;
         sandboxes.set_file(file, side);
         Ok(reloaded)
+    }
+
+    /// Stops as [`SandboxedEngine::stop`] does, and passes the state of the NFs that are not in sandboxes to `successor`
+    /// once ports are closed.
+    #[must_use]
+    pub fn hand_over(mut self, successor: impl FnOnce(SavedState) + Send + 'static) -> Summary {
+        self.engine.hand_over_to(successor);
+        self.stop()
     }
 
     /// Stops the engine and returns its statistics.

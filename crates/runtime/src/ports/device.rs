@@ -159,7 +159,7 @@ impl PortMonitor {
 }
 
 /// Returns the parts of a device that is written as `SCHEME:TARGET`.
-pub(super) fn scheme_and_target(device: &Device) -> Option<(&str, &str)> {
+pub(crate) fn scheme_and_target(device: &Device) -> Option<(&str, &str)> {
     let Device::Dpdk { written, .. } = device else { return None };
     written.split(',').next()?.split_once(':').filter(|_| device.pci_address().is_none())
 }

@@ -409,7 +409,7 @@ fn ports_are_closed_before_their_functions_are_released() {
     );
     let file = ChainFile::parse(&text, Path::new("vf.toml"), &nf::registry()).unwrap_or_else(|e| panic!("{e:?}"));
     for stopped in [true, false] {
-        let (engine, _) = Engine::start_inner(&file, None, Options::default(), &machine, None, || Ok(()))
+        let (engine, _) = Engine::start_inner(&file, None, Options::default(), &machine, None, None, || Ok(()))
             .unwrap_or_else(|e| panic!("{e}"));
         assert!(used.exists() && engine.notes().iter().any(|note| note.contains("function 0 of eth2, net_vhost_vf0")));
         if stopped {
@@ -421,7 +421,7 @@ fn ports_are_closed_before_their_functions_are_released() {
     }
     // a start that fails after the ports were opened
     let lacks = || Err(environment_error("nic", "on purpose", "none"));
-    assert!(Engine::start_inner(&file, None, Options::default(), &machine, None, lacks).is_err());
+    assert!(Engine::start_inner(&file, None, Options::default(), &machine, None, None, lacks).is_err());
     assert_eq!(machine.state(), before);
     let log = machine.log();
     assert_eq!(log.iter().filter(|line| line.contains("unbind")).count(), 3, "{log:#?}");
@@ -433,6 +433,7 @@ fn ports_are_closed_before_their_functions_are_released() {
             Some(crate::Wires { depth: 64, per_port: 1 }),
             Options::default(),
             &machine,
+            None,
             None,
             || Ok(()),
         )
