@@ -59,6 +59,7 @@ mod top;
 mod trace;
 #[cfg(feature = "measure")]
 mod trend;
+mod upgrade;
 
 use clap::{CommandFactory, Parser, Subcommand};
 pub use crash::CountingAllocator as Memory;
@@ -125,6 +126,7 @@ enum Command {
     Maglev(maglev::Maglev),
     #[command(subcommand)]
     Log(log::Log),
+    Upgrade(upgrade::Upgrade),
     Stop(stop::Stop),
     #[cfg(feature = "measure")]
     Bench(Box<bench::Bench>),
@@ -226,6 +228,7 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Nat(nat) => nat.run(),
         Command::Maglev(maglev) => maglev.run(),
         Command::Log(log) => log.run(),
+        Command::Upgrade(upgrade) => upgrade.run(),
         Command::Stop(stop) => stop.run(),
         #[cfg(feature = "measure")]
         Command::Bench(bench) => bench.run(registry),

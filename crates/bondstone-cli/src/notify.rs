@@ -16,7 +16,21 @@ impl ServiceManager {
         if let Err(e) = sd_notify::notify(&[NotifyState::Ready]) {
             tracing::warn!(target: "run", "the service manager cannot be notified: {e}");
         }
+        ServiceManager::of_successor()
+    }
+
+    /// Returns the service manager of a process that replaces another one, which has notified it.
+    pub(crate) fn of_successor() -> ServiceManager {
         ServiceManager { interval: sd_notify::watchdog_enabled().map(|limit| limit / 2), last: Instant::now() }
+    }
+
+    /// Notifies it that another process is the main one from now on.
+    pub(crate) fn replaced_by(self, pid: u32) {
+        if let Err(e) = sd_notify::notify(&[NotifyState::MainPid(pid)]) {
+            tracing::warn!(target: "run", "the service manager cannot be notified: {e}");
+        }
+        // the run goes on
+        std::mem::forget(self);
     }
 
     /// Notifies it, once per interval, that the run is not hung.

@@ -1,12 +1,16 @@
 //! `bondstone run`.
 
 mod drain;
+mod hand_over;
 pub(crate) mod log;
 mod operations;
 mod reloader;
 mod streams;
+mod successor;
+mod upgrade;
 
 pub(crate) use reloader::describe_times;
+pub(crate) use successor::describe_pause;
 
 use crate::exit::Exit;
 use crate::interrupt::{Signal, on_signals};
@@ -18,11 +22,11 @@ use bytesize::ByteSize;
 use config::ChainFile;
 use control::{Group, Hello, Refusal, Reply, Request, Server};
 use diagnostics::Diagnostics;
-use dpdk::Memory;
+use dpdk::{Memory, PacketSocket};
 use drain::Drain;
 use graph::{FileVersion, Registry};
 use reloader::Reloader;
-use runtime::{Cycles, IdlePolicy, LiveNfs, Name, Options, PortSummary, Summary};
+use runtime::{Cycles, IdlePolicy, LiveNfs, Name, Options, PortSummary, Predecessor, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -33,6 +37,8 @@ use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use successor::Successor;
+use upgrade::Upgrade;
 
 /// Runs a chain file: opens its ports, forwards packets along its chains, and counts every packet.
 ///
@@ -109,8 +115,15 @@ enum Event {
 impl Run {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
         self.log.init(&self.chain)?;
-        let version = FileVersion::of(&self.chain);
-        let file = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
+        let mut successor = Successor::of_this_process()?;
+        let chain = successor.as_ref().map_or(&*self.chain, Successor::chain).to_owned();
+        let before_this = successor.as_ref().map_or(Duration::ZERO, Successor::elapsed);
+        let version = FileVersion::of(&chain);
+        let file = match successor.as_ref().and_then(Successor::text) {
+            Some(text) => ChainFile::parse(text, &chain, registry),
+            None => ChainFile::read(&chain, registry),
+        };
+        let file = file.map_err(Diagnostics)?;
         for warning in &file.warnings {
             let warning = warning.to_string();
             tracing::warn!(target: "run", cause = warning, "{warning}");
@@ -136,15 +149,19 @@ impl Run {
             config::Idle::Sleep => IdlePolicy::Sleep,
         };
         let options = Options { strategy: self.placing.strategy(), memory_limit: memory, idle };
-        let mut chains = SandboxedEngine::start(&file, registry, options).map_err(|e| match e {
-            // the start ends at the first NF with an error
-            runtime::Error::Input(first) => match file.build_errors() {
-                all if all.len() > first.0.len() => runtime::Error::Input(Diagnostics(all)),
-                _ => runtime::Error::Input(first),
-            },
-            runtime::Error::HugePages { problem } => restart_on_ordinary_pages(problem),
-            e => e,
-        })?;
+        let predecessor =
+            successor.as_mut().map(|successor| -> Predecessor<'_> { Box::new(|sockets| successor.take_over(sockets)) });
+        let mut chains =
+            SandboxedEngine::start_successor(&file, registry, options, predecessor).map_err(|e| match e {
+                // the start ends at the first NF with an error
+                runtime::Error::Input(first) => match file.build_errors() {
+                    all if all.len() > first.0.len() => runtime::Error::Input(Diagnostics(all)),
+                    _ => runtime::Error::Input(first),
+                },
+                runtime::Error::HugePages { problem } => restart_on_ordinary_pages(problem),
+                e => e,
+            })?;
+        successor.iter_mut().for_each(|successor| successor.await_links(&chains));
         for note in chains.notes() {
             tracing::info!(target: "run", cause = %note, "{note}");
         }
@@ -174,18 +191,27 @@ impl Run {
             let (chains, idle) = (worker.chains.join(", "), idle_description(chains.idle()));
             tracing::info!(target: "run", cpu, "CPU {cpu} runs {chains}, {idle}");
         }
-        let mut reloader = Reloader::new((&self.chain, version), registry, self.watch, &chains);
-        let mut manager = ServiceManager::ready();
+        let mut reloader = Reloader::new((&file, version), registry, self.watch, &chains);
+        let mut manager = match successor {
+            Some(successor) => {
+                successor.report(chains.engine().not_restored());
+                ServiceManager::of_successor()
+            }
+            None => ServiceManager::ready(),
+        };
+        let limit = self.time.map(|limit| limit.saturating_sub(before_this));
         let start = Instant::now();
         let mut next = Duration::from_secs(1);
         let mut interrupted = false;
         // packets may have moved before the first snapshot, so the first line counts from the start
         let mut has_printed = false;
         let mut drain: Option<Drain> = None;
+        let mut upgrade: Option<Upgrade> = None;
+        let mut prepared = None;
         while !chains.is_finished() {
             manager.alive();
             let elapsed = start.elapsed();
-            if self.time.is_some_and(|t| elapsed >= t) {
+            if limit.is_some_and(|t| elapsed >= t) {
                 break;
             }
             if elapsed >= next {
@@ -201,16 +227,34 @@ impl Run {
                 before = now;
                 next += Duration::from_secs(1);
             }
-            reloader.watch(&mut chains, &mut manager);
+            if upgrade.is_none() {
+                reloader.watch(&mut chains, &mut manager);
+            }
+            match upgrade.as_mut().map(Upgrade::poll) {
+                Some(Ok(Some(sockets))) => {
+                    prepared = Some(sockets);
+                    break;
+                }
+                Some(Err(())) => upgrade = None,
+                Some(Ok(None)) | None => {}
+            }
             if drain.as_mut().is_some_and(|drain| drain.is_over(&chains)) {
                 break;
             }
-            let due = self.time.map_or(next, |t| t.min(next)).saturating_sub(start.elapsed());
+            let due = limit.map_or(next, |t| t.min(next)).saturating_sub(start.elapsed());
             match events.recv_timeout(due.min(Duration::from_millis(20))) {
                 Ok(Event::Interrupt) => {
                     interrupted = true;
                     break;
                 }
+                Ok(Event::Request(Request::Reload { .. } | Request::Upgrade {}, result)) if upgrade.is_some() => {
+                    drop(result.send(Err(Refusal::new("the run is being upgraded"))));
+                }
+                Ok(Event::Request(Request::Upgrade {}, result)) => {
+                    let elapsed = before_this + start.elapsed();
+                    upgrade = Upgrade::start(&chains, (reloader.running(), elapsed), result);
+                }
+                Ok(Event::Reload) if upgrade.is_some() => {}
                 // its result has been printed
                 Ok(Event::Reload) => drop(reloader.reload(None, &mut chains, &mut manager)),
                 // ignore errors: the client is gone
@@ -246,16 +290,57 @@ impl Run {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
-        drop(manager);
         // first the receiver, so that no client waits for a result
         drop(events);
         drop(metrics);
+        if let (Some(upgrade), Some(sockets)) = (upgrade.take(), &prepared) {
+            server.iter().for_each(Server::release_path);
+            return self.hand_over(upgrade, (chains, sockets), server, manager);
+        }
+        upgrade.into_iter().for_each(|upgrade| upgrade.cancel("the run is ending"));
+        drop(manager);
         // a client that waits for the end gets its summary
         let server = server.filter(|_| drain.is_some());
         let summary = chains.stop();
         drain.into_iter().for_each(|drain| drain.end(&summary));
         drop(server);
-        let printed = self.print(&summary);
+        self.end(&summary, interrupted)
+    }
+
+    /// Hands the chains over to the new process.
+    fn hand_over(
+        &self,
+        upgrade: Upgrade,
+        (chains, sockets): (SandboxedEngine, &[PacketSocket]),
+        server: Option<Server>,
+        manager: ServiceManager,
+    ) -> anyhow::Result<Exit> {
+        let (summary, end) = upgrade.hand_over(chains, sockets);
+        match end {
+            Ok(upgraded) => {
+                manager.replaced_by(upgraded.pid);
+                // its client has the result
+                drop(server);
+                tracing::info!(
+                    target: "upgrade",
+                    pid = upgraded.pid,
+                    "handed over to process {}: this one ends",
+                    upgraded.pid
+                );
+                self.end(&summary, false)
+            }
+            Err(resume) => {
+                manager.replaced_by(std::process::id());
+                drop(server);
+                self.print(&summary)?;
+                Err(resume.exec().into())
+            }
+        }
+    }
+
+    /// Prints the summary, and returns the status.
+    fn end(&self, summary: &Summary, interrupted: bool) -> anyhow::Result<Exit> {
+        let printed = self.print(summary);
         for error in &summary.errors {
             tracing::error!(target: "run", cause = without_count(error), "{error}");
         }

@@ -42,6 +42,6 @@ pub use group::Group;
 pub use protocol::{
     Capture, CaptureStarted, DRAIN_MAX, Direction, Hello, LogLevels, MAX_LINE_LEN, MaglevBackend, MaglevBackends,
     MaglevDrained, NatClosed, NatSession, NatSessions, NextHop, Refusal, Request, Route, RouteChange, RoutesChanged,
-    RoutesPage, RuleChange, RuleEntry, RulesChanged, RulesPage, VERSION, schema,
+    RoutesPage, RuleChange, RuleEntry, RulesChanged, RulesPage, Upgraded, VERSION, schema,
 };
 pub use server::{Connection, Counters, MAX_CLIENTS, Reply, Server, Stream};

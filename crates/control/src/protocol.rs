@@ -5,12 +5,14 @@ mod maglev;
 mod nat;
 mod routes;
 mod rules;
+mod upgrade;
 
 pub use log::LogLevels;
 pub use maglev::{MaglevBackend, MaglevBackends, MaglevDrained};
 pub use nat::{NatClosed, NatSession, NatSessions};
 pub use routes::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
 pub use rules::{RuleChange, RuleEntry, RulesChanged, RulesPage};
+pub use upgrade::Upgraded;
 
 use bpf::Program;
 use diagnostics::Diagnostic;
@@ -78,6 +80,9 @@ pub enum Request {
         /// Number of packets.
         packets: u32,
     },
+    /// Replaces the process by one of the program that is installed now, which continues the chains with the state of
+    /// their NFs; returns [`Upgraded`]. If that fails, the process runs on.
+    Upgrade {},
     /// Stops the run as Ctrl-C does.
     Stop {
         /// Seconds, at most 3,600. The run then receives no more packets from ports, forwards those that are queued or
@@ -175,7 +180,7 @@ impl Request {
     /// Returns the time that a server may need to answer beyond that for other requests.
     pub fn extra_time(&self) -> Duration {
         match self {
-            Request::Reload { .. } => RELOAD_TIMEOUT,
+            Request::Reload { .. } | Request::Upgrade {} => RELOAD_TIMEOUT + END_TIMEOUT,
             Request::Stop { drain: Some(seconds) } => Duration::from_secs(*seconds).min(DRAIN_MAX) + END_TIMEOUT,
             _ => Duration::ZERO,
         }
@@ -293,6 +298,7 @@ pub fn schema() -> serde_json::Value {
         routes: RoutesPage,
         change_routes: RoutesChanged,
         log_level: LogLevels,
+        upgrade: Upgraded,
     }
     serde_json::to_value(schemars::schema_for!(Protocol)).unwrap_or_default()
 }

@@ -170,6 +170,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Removes the file of the socket, so that another process can listen at its path. Connected clients stay.
+    pub fn release_path(&self) {
+        socket::close(&self.path, self.id);
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);

@@ -24,6 +24,7 @@ pub const TARGETS: &[(&str, &str)] = &[
     ("reload", "changes of the chain file"),
     ("run", "start, faults and end of the run"),
     ("sandbox", "starts, restarts and faults of sandboxes"),
+    ("upgrade", "replacement of the process"),
 ];
 
 /// The least important level that is logged, for each target: `info,nf=debug`.

@@ -41,6 +41,7 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
         | Request::Reload { .. }
         | Request::Capture(_)
         | Request::Trace { .. }
+        | Request::Upgrade {}
         | Request::Stop { .. } => return None,
     })
 }

@@ -22,6 +22,8 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct Reloader<'a> {
     registry: &'a Registry,
     file: PathBuf,
+    /// Text of the file that runs.
+    text: String,
     watch: Option<Watch>,
 }
 
@@ -43,14 +45,20 @@ fn loaded(file: &Path, version: Option<FileVersion>, chains: &SandboxedEngine) -
 impl<'a> Reloader<'a> {
     /// Creates the reloader of chains that run a file, which had this version when it was read.
     pub(super) fn new(
-        (file, version): (&Path, Option<FileVersion>),
+        (running, version): (&ChainFile, Option<FileVersion>),
         registry: &'a Registry,
         watch: bool,
         chains: &SandboxedEngine,
     ) -> Reloader<'a> {
+        let file = &running.file;
         let loaded = || loaded(file, version, chains);
         let watch = watch.then(|| Watch { due: Instant::now(), loaded: loaded(), last: loaded() });
-        Reloader { registry, file: file.to_owned(), watch }
+        Reloader { registry, file: file.clone(), text: running.text.clone(), watch }
+    }
+
+    /// Returns the chain file, and the text that runs.
+    pub(super) fn running(&self) -> (&Path, &str) {
+        (&self.file, &self.text)
     }
 
     /// Reloads the chain file, or another one, which is the one from then on. Tells the manager meanwhile that the run is
@@ -69,10 +77,11 @@ impl<'a> Reloader<'a> {
             for warning in new.warnings.iter().map(ToString::to_string) {
                 tracing::warn!(target: "reload", cause = warning, "{warning}");
             }
-            while_alive(manager, || chains.reload(&new, registry))
+            let text = new.text.clone();
+            Ok((while_alive(manager, || chains.reload(&new, registry))?, text))
         });
         match reloaded {
-            Ok(reloaded) => {
+            Ok((reloaded, text)) => {
                 let Reloaded { build_ms, exchange_ms, pause_us, .. } = reloaded;
                 let changes: String = reloaded.changes.to_string().lines().map(|line| format!("\n  {line}")).collect();
                 tracing::info!(
@@ -88,7 +97,7 @@ impl<'a> Reloader<'a> {
                 for note in &reloaded.notes {
                     tracing::info!(target: "reload", "{note}");
                 }
-                self.file = path;
+                (self.file, self.text) = (path, text);
                 if let Some(watch) = &mut self.watch {
                     watch.loaded = loaded(&self.file, version, chains);
                 }

@@ -61,4 +61,5 @@ mod stop;
 mod tcp;
 mod top;
 mod trusted_sandboxes;
+mod upgrade;
 mod watchdog;

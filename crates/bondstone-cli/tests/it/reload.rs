@@ -1,9 +1,9 @@
 //! Reloads through the control socket, by SIGHUP and by `--watch`, and `bondstone diff`.
 
-use crate::common::gateway::{accounted, example, plug, start_with_socket};
+use crate::common::gateway::{Download, accounted, example, plug, plug_hosts, start_with_socket};
 use crate::common::instance::{CHAIN, command, start};
 use crate::common::namespace::{Namespace, possible};
-use crate::common::{Running, Scratch, Summary, alone};
+use crate::common::{Scratch, Summary, alone};
 use rustix::process::Signal;
 use std::path::Path;
 
@@ -126,38 +126,6 @@ fn differences_are_told_before_a_reload() {
     assert!(removed.contains("removed       nf nat (nat44)\nchanged       chain "), "{removed}");
 }
 
-/// A download by TCP through the gateway.
-struct Download {
-    server: Running,
-    client: Running,
-}
-
-impl Download {
-    /// Plugs two hosts into the gateway, and downloads from the remote one for some seconds.
-    fn start(gateway: &Namespace, home: &Namespace, remote: &Namespace, seconds: u32) -> Download {
-        plug(gateway, "lan0", home, &["192.168.1.10/24"]);
-        plug(gateway, "wan0", remote, &["203.0.113.1/24", "198.51.100.7/32"]);
-        home.ip("route add default via 192.168.1.1");
-        let server = Running::start(remote.command("iperf3").args(["-s", "-1"]));
-        remote.wait_for_listener(5201);
-        let mut words = home.command("iperf3");
-        let client = Running::start(words.args(["-c", "198.51.100.7", "-t", &seconds.to_string(), "-R", "-J"]));
-        Download { server, client }
-    }
-
-    /// Waits for the end; no second was without data.
-    #[track_caller]
-    fn end(self) {
-        let ended = self.client.end();
-        assert_eq!(ended.status, Some(0), "{}{}", ended.out, ended.err);
-        let transfer = Summary(serde_json::from_str(&ended.out).unwrap());
-        assert!(transfer.number("/end/sum_received/bytes") > 1_000_000, "{}", ended.out);
-        let seconds = transfer.0["intervals"].as_array().unwrap();
-        assert!(seconds.iter().all(|second| second["sum"]["bytes"].as_u64().unwrap() > 0), "{}", ended.out);
-        assert_eq!(self.server.end().status, Some(0));
-    }
-}
-
 /// A download through the gateway, while its rules, timers and routes change all the time.
 #[test]
 fn tcp_connections_survive_reloads() {
@@ -170,7 +138,8 @@ fn tcp_connections_survive_reloads() {
     let (dir, file) = (scratch.path("sockets"), example(&scratch, "home-gateway.toml"));
     let text = std::fs::read_to_string(&file).unwrap();
     let bondstone = start_with_socket(&gateway, &file, &dir);
-    let download = Download::start(&gateway, &home, &remote, 4);
+    plug_hosts(&gateway, &home, &remote);
+    let download = Download::start(&home, &remote, 4);
     let rules = |n: u32| format!("default = \"drop\"\nrules = [\"drop dst 192.0.2.{n}\",");
     for n in 0..20 {
         let mut text = text.replace("default = \"drop\"\n", "").replace("rules = [", &rules(n));
@@ -212,7 +181,8 @@ fn ports_and_cpus_change_during_a_download() {
     let (dir, file) = (scratch.path("sockets"), example(&scratch, "home-gateway.toml"));
     let text = std::fs::read_to_string(&file).unwrap();
     let bondstone = start_with_socket(&gateway, &file, &dir);
-    let download = Download::start(&gateway, &home, &remote, 6);
+    plug_hosts(&gateway, &home, &remote);
+    let download = Download::start(&home, &remote, 6);
     let with_guests = text
         .replace("rules = [", "rules = [\"accept src 192.168.2.0/24\",")
         .replace("inside = [", "inside = [\"192.168.2.0/24\", ")
