@@ -119,6 +119,17 @@ impl Translation {
         self.changing = if self.flags_seen & HAIRPIN != 0 { !0 } else { !flags | SYN };
     }
 
+    /// Returns the flags that were seen, with the marks.
+    pub(super) fn state(&self) -> u8 {
+        self.flags_seen
+    }
+
+    /// Sets what [`state`](Self::state) has returned.
+    pub(super) fn set_state(&mut self, state: u8) {
+        self.flags_seen = state;
+        self.set_flags_seen(state & !MARKS);
+    }
+
     /// Makes all packets of the session take the slow path: it is between two inside hosts.
     pub(super) fn set_hairpin(&mut self) {
         self.flags_seen |= HAIRPIN;

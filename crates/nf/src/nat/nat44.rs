@@ -39,7 +39,7 @@ impl Nf for Nat44 {
             "subscribers",
             "log",
         ],
-        format: None,
+        format: Some(1),
     });
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str =

@@ -1,5 +1,7 @@
 //! Allocation of the ports of external addresses, singly or in blocks.
 
+mod saved;
+
 use super::config::Config;
 use super::flow::hash_to_index;
 use super::log::record::BlockEvent;
@@ -318,18 +320,20 @@ impl PortAllocator {
             let n = e.blocks.len();
             (0..n).map(|i| (start + i) % n).find(|&b| e.blocks[b].is_none())? as u16
         };
-        let ports = self.block_range(block);
-        let e = self.external.get_mut(external)?.as_mut()?;
-        if e.blocks[usize::from(block)].is_some() {
-            return None;
-        }
-        e.blocks[usize::from(block)] = Some(0);
-        e.free_blocks -= 1;
-        let address = e.address;
-        self.blocks_in_use += 1;
-        self.subscribers.get_mut(&subscriber)?.blocks.push(block);
+        let (ports, address) = (self.block_range(block), self.take_block(subscriber, external, block)?);
         self.events.push(BlockEvent { allocated: true, subscriber, external: address, ports });
         Some(block)
+    }
+
+    /// Adds a block to those of a subscriber and returns the external address, if the block is free.
+    fn take_block(&mut self, subscriber: u32, external: usize, block: u16) -> Option<u32> {
+        let e = self.external.get_mut(external)?.as_mut()?;
+        let uses = e.blocks.get_mut(usize::from(block)).filter(|uses| uses.is_none())?;
+        *uses = Some(0);
+        e.free_blocks -= 1;
+        self.blocks_in_use += 1;
+        self.subscribers.get_mut(&subscriber)?.blocks.push(block);
+        Some(e.address)
     }
 
     /// Finds a usable port from `first` to `last`, both included.
@@ -370,7 +374,8 @@ impl PortAllocator {
         (self.config.allocation != Allocation::Dynamic).then(|| usize::from(above / self.config.block_size))
     }
 
-    fn mark_used(&mut self, external: usize, protocol: u8, port: u16, exclusive: bool) {
+    /// Marks a port as in use if it is `exclusive`, and counts a use of its block.
+    pub(crate) fn mark_used(&mut self, external: usize, protocol: u8, port: u16, exclusive: bool) {
         let block = self.block_of(port);
         let Some(Some(e)) = self.external.get_mut(external) else { return };
         if exclusive {

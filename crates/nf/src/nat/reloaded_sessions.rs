@@ -114,14 +114,18 @@ impl SessionTable {
     fn fits(&self, flow: &Flow, t: &Translation) -> bool {
         let inside = Endpoint { address: flow.src, port: flow.src_port, protocol: flow.protocol };
         let external = Endpoint { address: t.address(), port: t.port(), protocol: flow.protocol };
-        let required = self.config.required_external(inside.address);
-        let (copy, copies) = self.displaced.copy;
         let has_mapping = match self.by_inside.get(&inside) {
             Some(mapping) => mapping.external == external && (mapping.forward || !t.is_forward()),
             None => self.config.mapping == Mapping::EndpointDependent && !t.is_forward(),
         };
-        has_mapping
-            && self.by_external.get(&external).is_none_or(|owner| *owner == inside)
+        has_mapping && self.may_have(&inside, &external, flow)
+    }
+
+    /// Returns true if the forwards and the other mappings let an inside endpoint have this external endpoint.
+    pub(super) fn may_have(&self, inside: &Endpoint, external: &Endpoint, flow: &Flow) -> bool {
+        let required = self.config.required_external(inside.address);
+        let (copy, copies) = self.displaced.copy;
+        self.by_external.get(external).is_none_or(|owner| owner == inside)
             && required.is_none_or(|index| self.config.external[index] == external.address)
             && (copies <= 1 || self.config.copy_of(true, flow, copies) == copy)
     }

@@ -1,5 +1,7 @@
 //! The session table: both directions of each session, and the mappings that sessions share.
 
+mod saved;
+
 use super::config::{Config, Forward, TICK_SHIFT, Timeouts};
 use super::flow::{DATA, Direction, Endpoint, FIN, Flow, RST, SYN, Translation, observed_flags};
 use super::forward_changes::Displaced;
@@ -296,13 +298,7 @@ impl SessionTable {
             let first = if direction == Direction::Outbound { &mut outbound } else { &mut inbound };
             first.set_flags_seen(observed_flags(flags));
         }
-        let reverse = flow.with_source(outside.0, outside.1).reversed();
-        let mut both = insert(&mut self.outbound, flow, outbound, now);
-        if both && !insert(&mut self.inbound, &reverse, inbound, now) {
-            self.outbound.remove(&flow.key());
-            both = false;
-        }
-        if !both {
+        if !self.insert_both(flow, outbound, inbound, now) {
             self.release(flow, &outbound);
             return Err(SessionError::TableFull);
         }
@@ -313,6 +309,17 @@ impl SessionTable {
             self.events.push(SessionEvent { created: true, flow: *flow, external: outside });
         }
         Ok(if direction == Direction::Outbound { outbound } else { inbound })
+    }
+
+    /// Inserts the translations of both directions, or none of them if there is no room.
+    fn insert_both(&mut self, flow: &Flow, outbound: Translation, inbound: Translation, now: u32) -> bool {
+        let reverse = reverse_flow(flow, &outbound, Direction::Outbound);
+        let both = insert(&mut self.outbound, flow, outbound, now);
+        if both && !insert(&mut self.inbound, &reverse, inbound, now) {
+            self.outbound.remove(&flow.key());
+            return false;
+        }
+        both
     }
 
     /// Releases the mapping and the port of a session.

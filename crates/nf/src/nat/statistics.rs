@@ -6,7 +6,9 @@ use super::log::record::RecordKind;
 use super::sessions::{SessionTable, clock};
 use super::settings::Allocation;
 use diagnostics::Diagnostic;
-use graph::{BoundedTable, BuildContext, Counter, Counters, Named, Row, StatsTable};
+use graph::{
+    BoundedTable, BuildContext, Counter, Counters, InvalidState, Named, Row, StateReader, StateWriter, StatsTable,
+};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,8 +61,8 @@ pub(crate) struct Statistics {
     /// True if port blocks are logged, false if sessions are.
     by_blocks: bool,
     stats_table: Arc<StatsTable>,
-    /// Times of the last scan for expired sessions and of the last ranking.
-    last_scan: Duration,
+    /// Times of the last scan for expired sessions, `None` if another process has done it, and of the last ranking.
+    last_scan: Option<Duration>,
     last_ranking: Duration,
 }
 
@@ -84,7 +86,7 @@ impl Statistics {
             log,
             by_blocks,
             stats_table,
-            last_scan: Duration::ZERO,
+            last_scan: Some(Duration::ZERO),
             last_ranking: Duration::ZERO,
         })
     }
@@ -118,11 +120,42 @@ impl Statistics {
     /// Removes expired sessions from the part of the table that is due since the last call, and after a reload sessions
     /// that do not fit its forwards.
     pub(crate) fn expire_sessions(&mut self, sessions: &mut SessionTable, now: Duration) {
-        let since = now.saturating_sub(core::mem::replace(&mut self.last_scan, now)).min(SCAN_PERIOD);
+        let last = self.last_scan.replace(now).unwrap_or(now);
+        let since = now.saturating_sub(last).min(SCAN_PERIOD);
         let share = since.as_secs_f64() / SCAN_PERIOD.as_secs_f64();
         let buckets = (sessions.outbound.buckets() as f64 * share).ceil() as usize;
         self.counters[SessionCounter::Expired].add(sessions.age(clock(now), buckets) as u64);
         self.counters[SessionCounter::ClosedByReload].add(sessions.close_displaced() as u64);
+    }
+
+    /// Writes the sessions, without those that do not fit the forwards after a reload.
+    pub(crate) fn save_sessions(
+        &mut self,
+        sessions: &mut SessionTable,
+        inside: &mut impl Subscribers,
+        state: &mut StateWriter,
+    ) {
+        while sessions.displaced.scan.is_some() {
+            self.counters[SessionCounter::ClosedByReload].add(sessions.close_displaced() as u64);
+        }
+        self.report(sessions, inside);
+        sessions.save(state);
+    }
+
+    /// Adds the sessions that another table has saved; `is_subscriber` is called with the subscriber of each.
+    ///
+    /// # Errors
+    /// The state is not valid.
+    pub(crate) fn restore_sessions(
+        &mut self,
+        sessions: &mut SessionTable,
+        is_subscriber: impl FnMut(u32) -> bool,
+        state: &mut StateReader<'_>,
+    ) -> Result<(), InvalidState> {
+        self.last_scan = None;
+        let left_out = sessions.restore(state, is_subscriber)?;
+        self.counters[SessionCounter::ClosedByReload].add(left_out as u64);
+        Ok(())
     }
 
     /// Logs pending events and updates the gauges.

@@ -108,10 +108,11 @@ fn last<const N: usize>(bytes: &[u8; N]) -> u64 {
     word(bytes, N - 8) >> 24
 }
 
+#[inline(always)]
 fn packed<const N: usize>(words: &[u64], rest: u64) -> [u8; N] {
     let mut bytes = [0; N];
-    let all = words.iter().copied().chain([rest]).flat_map(u64::to_le_bytes);
-    bytes.iter_mut().zip(all).for_each(|(to, from)| *to = from);
+    bytes.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+    bytes[N - 5..].copy_from_slice(&rest.to_le_bytes()[..5]);
     bytes
 }
 

@@ -16,7 +16,9 @@ use crate::nat::settings::Unmatched;
 use crate::nat::statistics::{SessionCounter, Statistics, Subscribers, TICK};
 use crate::visits::Visits;
 use diagnostics::Diagnostic;
-use graph::{BoundedTable, BuildContext, Context, Counter, Named, Node, StatsTable};
+use graph::{
+    BoundedTable, BuildContext, Context, Counter, InvalidState, Named, Node, StateReader, StateWriter, StatsTable,
+};
 use packet::{BURST, Batch};
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr};
@@ -68,6 +70,7 @@ impl Nat44Node {
         let seed = std::hash::BuildHasher::hash_one(&foldhash::fast::RandomState::default(), cx.copy.0);
         let ports = PortAllocator::new(config.clone(), own, seed);
         let mut sessions = SessionTable::new(&config, ports, statistics.logs_sessions(&config))?;
+        sessions.displaced.copy = cx.copy;
         if let Some(before) = cx.before::<Config>() {
             sessions.set_forward_changes(ForwardChanges::between(&before, &config, cx.copy));
         }
@@ -498,6 +501,14 @@ impl Node for Nat44Node {
         core::mem::swap(&mut self.fragments, &mut old.fragments);
         self.fragments.set_capacity(self.config.fragments);
         core::mem::swap(&mut self.queue, &mut old.queue);
+    }
+
+    fn save(&mut self, state: &mut StateWriter) {
+        self.statistics.save_sessions(&mut self.sessions, &mut Ipv4Subscribers, state);
+    }
+
+    fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        self.statistics.restore_sessions(&mut self.sessions, |_| true, state)
     }
 
     fn interval(&self) -> Option<Duration> {

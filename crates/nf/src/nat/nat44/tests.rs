@@ -3,6 +3,7 @@
 mod model;
 mod reload;
 mod resources;
+mod saved;
 
 use crate::Nat44;
 use std::net::Ipv4Addr;
