@@ -468,11 +468,14 @@ impl Worker {
                 return Ok(RunEnd::Replaced(watched));
             }
         }
-        if self.drain.saves.load(Ordering::Relaxed) {
+        let saves = self.drain.saves.load(Ordering::Relaxed);
+        if saves {
             self.saved = self.graph.save();
         }
         let finishing = self.finish().into_iter().map(|(nf, message)| (nf, "finished", message));
-        let dropping = self.graph.drop_nodes().into_iter().map(|(nf, message)| (nf, "was dropped", message));
+        // another process waits for the state, and freeing large tables takes time: they are dropped with the worker
+        let dropped = if saves { vec![] } else { self.graph.drop_nodes() };
+        let dropping = dropped.into_iter().map(|(nf, message)| (nf, "was dropped", message));
         for (nf, when, message) in finishing.chain(dropping) {
             errors.report(format!("nf {nf:?} panicked when it {when}: {message}"));
         }
