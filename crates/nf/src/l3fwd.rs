@@ -30,7 +30,8 @@ impl Nf for L3fwd {
     const ABOUT: &'static str = "Routes IPv4 and IPv6 packets between its interfaces by longest prefix match, resolves \
          neighbours by ARP and neighbor discovery, and reports undeliverable packets to their senders by ICMP.";
     const INPUTS: &'static [&'static str] = &[];
-    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "neighbours", unless: &["interface"], format: None });
+    const TAKES_OVER: Option<TakeOver> =
+        Some(TakeOver { state: "neighbours", unless: &["interface"], format: Some(1) });
     const OUTPUTS: &'static [&'static str] = router::OUTPUTS;
     const EXAMPLE: &'static str = "interface.lan = { addresses = [\"10.0.0.1/24\", \"2001:db8::1/64\"] }\n\
          interface.wan = { addresses = [\"192.0.2.2/24\"] }\n\

@@ -12,6 +12,7 @@ mod headers;
 mod health;
 mod operations;
 mod rewrite;
+mod saved_connections;
 mod service_map;
 mod settings;
 mod slow_path;
@@ -36,7 +37,7 @@ impl Nf for Maglev {
     const SPREAD: Spread = Spread::Flow;
     const REWRITES: bool = true;
     const TAKES_OVER: Option<TakeOver> =
-        Some(TakeOver { state: "connections", unless: &["connections"], format: None });
+        Some(TakeOver { state: "connections", unless: &["connections"], format: Some(1) });
     const INPUTS: &'static [&'static str] = &["in", "backends"];
     const EXAMPLE: &'static str = "source = [\"10.0.0.1\"]\n\
          service.web = { vip = [\"tcp 192.0.2.10:80\"], forward = \"gre\", backend = { a = { address = \"10.0.0.11\" }, b = { address = \

@@ -1,9 +1,13 @@
 //! A learning bridge.
 
 use super::output_split::OutputSplit;
+use crate::saved_flows;
 use crate::settings::port_list;
 use diagnostics::Diagnostic;
-use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
+use graph::{
+    BoundedTable, BuildContext, Context, Counter, Counters, InvalidState, Named, Nf, Node, Spread, StateReader,
+    StateWriter, TakeOver,
+};
 use packet::{BURST, Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,7 +84,7 @@ const RESERVED: u64 = 0x0180_c200_0000;
 const NO_ADDRESS: u64 = u64::MAX;
 
 /// Value of the MAC table; with address and time of the last frame an entry takes 16 bytes.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct MacEntry {
     port: u8,
     /// Low bytes of the time at which the entry was last published to the other copies.
@@ -122,7 +126,8 @@ struct BridgeNode {
     log: Arc<UpdateLog>,
     /// Sequence number of the last update of the log that this copy applied.
     applied: u64,
-    last_ageing: Duration,
+    /// Time of the last search, `None` if another process has done it.
+    last_ageing: Option<Duration>,
     counters: Counters<CounterId>,
 }
 
@@ -133,7 +138,7 @@ impl Nf for Bridge {
          to unknown destinations and groups, and sends frames to reserved bridge addresses to its output \"control\".";
     const SPREAD: Spread = Spread::Any;
     const TAKES_OVER: Option<TakeOver> =
-        Some(TakeOver { state: "MAC addresses", unless: &["ports", "mac_entries"], format: None });
+        Some(TakeOver { state: "MAC addresses", unless: &["ports", "mac_entries"], format: Some(1) });
     const INPUTS: &'static [&'static str] = &[];
     const OUTPUTS: &'static [&'static str] = &["control"];
     const EXAMPLE: &'static str = "ports = [\"lan\", \"wan\"]";
@@ -163,7 +168,7 @@ impl Nf for Bridge {
             table,
             applied: log.newest.load(Ordering::Acquire),
             log,
-            last_ageing: Duration::ZERO,
+            last_ageing: Some(Duration::ZERO),
             counters: Counters::default(),
         })
     }
@@ -391,13 +396,27 @@ impl Node for BridgeNode {
         }
     }
 
+    fn save(&mut self, state: &mut StateWriter) {
+        saved_flows::save(&self.table, state);
+    }
+
+    fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        self.last_ageing = None;
+        let ports = self.ports;
+        saved_flows::restore(&mut self.table, state, |address, entry: MacEntry| {
+            let is_valid = *address < 1 << 48 && !is_group(*address) && entry.port < ports;
+            if is_valid { Ok(Some(entry)) } else { Err(InvalidState) }
+        })
+    }
+
     fn interval(&self) -> Option<Duration> {
         Some(AGEING_INTERVAL)
     }
 
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
-        let elapsed = now.saturating_sub(core::mem::replace(&mut self.last_ageing, now)).min(AGEING_ROUND);
+        let since = self.last_ageing.replace(now).unwrap_or(now);
+        let elapsed = now.saturating_sub(since).min(AGEING_ROUND);
         let buckets = self.table.buckets() as f64 * elapsed.as_secs_f64() / AGEING_ROUND.as_secs_f64();
         let ageing_time = self.ageing_time;
         let aged_out = self.table.age(clock(now), buckets.ceil() as usize, |_, _, idle| idle >= ageing_time);

@@ -7,6 +7,7 @@ pub(super) mod adjacency;
 mod live_changes;
 pub(super) mod route_file;
 pub(super) mod route_tables;
+mod saved_neighbours;
 
 use super::config::{Config, Interface, mask4, mask6};
 use super::settings::{HostTable, RouteSettings, RouteType, Settings};
@@ -469,12 +470,26 @@ impl Control {
     pub(super) fn take_over(&mut self, fib: &Fib, interfaces: &[Interface], old: &Control) {
         for (key, known) in &old.neighbours {
             let Some(mac) = known.mac.filter(|_| !known.is_static) else { continue };
-            self.get_or_add(fib, interfaces, *key, Duration::ZERO);
-            let Some(n) = self.neighbours.get_mut(key).filter(|n| !n.is_static) else { continue };
-            (n.mac, n.confirmed, n.requested, n.requests) = (Some(mac), known.confirmed, None, 0);
-            let interface = &interfaces[key.0];
-            fib.adjacencies[n.adjacency as usize].resolve(key.0 as u8 + 1, interface.mtu, mac, interface.mac);
+            if let Some(n) = self.enter(fib, interfaces, *key, mac) {
+                (n.confirmed, n.requested, n.requests) = (known.confirmed, None, 0);
+            }
         }
+    }
+
+    /// Enters a neighbour that another FIB has learned. Returns `None` if it cannot be added, or is one of the settings.
+    fn enter(
+        &mut self,
+        fib: &Fib,
+        interfaces: &[Interface],
+        key: NeighbourKey,
+        mac: MacAddr,
+    ) -> Option<&mut Neighbour> {
+        self.get_or_add(fib, interfaces, key, Duration::ZERO);
+        let n = self.neighbours.get_mut(&key).filter(|n| !n.is_static)?;
+        n.mac = Some(mac);
+        let interface = &interfaces[key.0];
+        fib.adjacencies[n.adjacency as usize].resolve(key.0 as u8 + 1, interface.mtu, mac, interface.mac);
+        Some(n)
     }
 
     /// Inserts the host routes to the next hops of routes, after the networks of the interfaces.

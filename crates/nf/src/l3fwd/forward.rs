@@ -4,7 +4,7 @@ use super::counters::{CounterId, DropReason};
 use super::headers::{ETHERNET_LEN, Plain4, Plain6, plain4, plain6};
 use super::router::{OUTPUTS, Router, resolve_group};
 use core::hint::cold_path;
-use graph::{BoundedTable, Context, Counter, Named, Node};
+use graph::{BoundedTable, Context, Counter, InvalidState, Named, Node, StateReader, StateWriter};
 use packet::{BURST, Batch};
 use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -91,6 +91,16 @@ impl Node for Router {
         if let Some(old) = old.downcast_mut::<Router>() {
             self.take_over_queues(old);
         }
+    }
+
+    fn save(&mut self, state: &mut StateWriter) {
+        if self.maintains_shared {
+            self.fib.control().save(state);
+        }
+    }
+
+    fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        self.fib.control().restore(&self.fib, &self.config.interfaces, state)
     }
 
     fn interval(&self) -> Option<Duration> {

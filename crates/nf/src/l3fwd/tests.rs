@@ -1,5 +1,7 @@
 //! Tests of a router with the interfaces `lan` and `wan`.
 
+mod saved;
+
 use super::fib::Fib;
 use crate::L3fwd;
 use std::collections::BTreeSet;

@@ -1,11 +1,13 @@
 //! States of backends and the rings that follow from them, shared by the copies of a load balancer and its health
 //! checks.
 
-use super::config::Config;
+use super::config::{Backend, Config};
 use super::destination_numbers::DestinationNumbers;
 use super::settings::CheckKind;
 use diagnostics::Diagnostic;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +30,7 @@ pub(super) struct PoolSnapshot {
 
 graph::named_enum! {
     /// State of a backend.
+    #[derive(Serialize, Deserialize)]
     pub(super) enum BackendState {
         /// Receives new connections.
         Up = "up",
@@ -58,23 +61,16 @@ impl Changes {
 
     /// Takes over the states of backends that another load balancer has as well: those by health checks where the check
     /// is of the same address, and those by requests where `drain` has not changed.
-    fn take_over(&mut self, config: &Config, before: &BackendPool) {
-        let (old, changes) = (&before.config, lock(&before.changes));
-        let identity = |config: &Config, n: usize| {
-            let b = &config.backends[n];
-            (config.services[b.service].name.clone(), b.name.clone(), b.address, b.port)
-        };
-        let is_checked =
-            |config: &Config, n: usize| config.services[config.backends[n].service].health.kind != CheckKind::None;
-        let known: HashMap<_, _> = (0..old.backends.len()).map(|n| (identity(old, n), n)).collect();
-        for (n, backend) in config.backends.iter().enumerate() {
-            let Some(&before) = known.get(&identity(config, n)) else { continue };
-            if old.backends[before].drain == backend.drain {
-                self.drained[n] = changes.drained[before];
+    fn take_over(&mut self, config: &Config, before: &[KnownBackend]) {
+        let known: HashMap<_, _> = before.iter().map(|b| ((&*b.service, &*b.name, b.address, b.port), b)).collect();
+        for (n, b) in config.backends.iter().enumerate() {
+            let identity = (&*config.services[b.service].name, &*b.name, b.address, b.port);
+            let Some(before) = known.get(&identity) else { continue };
+            if before.drain == b.drain {
+                self.drained[n] = before.drained;
             }
-            let same_check = old.backends[before].check_address == backend.check_address;
-            if same_check && is_checked(old, before) && is_checked(config, n) {
-                self.health[n] = changes.health[before];
+            if before.checked.is_some() && before.checked == checked(config, b) {
+                self.health[n] = before.health;
             }
         }
         // requests never drain all backends of a service
@@ -84,6 +80,27 @@ impl Changes {
             }
         }
     }
+}
+
+/// A backend and its state, as another load balancer takes it over.
+#[derive(Serialize, Deserialize)]
+pub(super) struct KnownBackend {
+    service: String,
+    pub(super) name: String,
+    pub(super) address: IpAddr,
+    pub(super) port: Option<u16>,
+    /// The setting.
+    drain: bool,
+    /// Address of its health checks.
+    checked: Option<SocketAddr>,
+    drained: bool,
+    health: BackendState,
+}
+
+/// Returns the address of the health checks of a backend, if there are any.
+fn checked(config: &Config, backend: &Backend) -> Option<SocketAddr> {
+    let kind = config.services[backend.service].health.kind;
+    (kind != CheckKind::None).then_some(backend.check_address)
 }
 
 /// Backends of all services.
@@ -126,7 +143,7 @@ impl PoolHandle {
         let drained = config.backends.iter().map(|b| b.drain).collect();
         let mut changes = Changes { health: vec![BackendState::Up; backends], drained, retired: vec![] };
         if let Some(before) = before {
-            changes.take_over(&config, before);
+            changes.take_over(&config, &before.known());
         }
         let states: Vec<_> = (0..backends).map(|backend| changes.state(backend)).collect();
         let rings = (0..config.services.len())
@@ -173,6 +190,40 @@ impl BackendPool {
     /// Returns the current states and rings.
     pub(super) fn current(&self) -> PoolSnapshot {
         lock(&self.snapshot).clone()
+    }
+
+    /// Returns the backends with their states.
+    pub(super) fn known(&self) -> Vec<KnownBackend> {
+        let changes = lock(&self.changes);
+        let known = |(n, b): (usize, &Backend)| KnownBackend {
+            service: self.config.services[b.service].name.clone(),
+            name: b.name.clone(),
+            address: b.address,
+            port: b.port,
+            drain: b.drain,
+            checked: checked(&self.config, b),
+            drained: changes.drained[n],
+            health: changes.health[n],
+        };
+        self.config.backends.iter().enumerate().map(known).collect()
+    }
+
+    /// Takes over the states of the backends of another process. Each copy does so.
+    pub(super) fn restore(&self, before: &[KnownBackend]) {
+        let mut changes = lock(&self.changes);
+        changes.take_over(&self.config, before);
+        let mut snapshot = lock(&self.snapshot);
+        for (number, service) in self.config.services.iter().enumerate() {
+            let mut states = snapshot.states.clone();
+            service.backends.clone().for_each(|n| states[n] = changes.state(n));
+            if states != snapshot.states
+                && let Some(ring) = ring(&self.config, number, &states)
+            {
+                changes.retired.push(std::mem::replace(&mut snapshot.rings[number], Arc::new(ring)));
+                snapshot.states = states;
+            }
+        }
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the state of a backend by health checks.

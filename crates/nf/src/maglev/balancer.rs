@@ -43,7 +43,7 @@ pub(super) struct Burst {
 
 /// A copy of the load balancer.
 pub(super) struct Balancer {
-    pool: Arc<PoolHandle>,
+    pub(super) pool: Arc<PoolHandle>,
     /// Version of the snapshot.
     version: u64,
     pub(super) snapshot: PoolSnapshot,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// Identity of a destination: virtual address; name, address and port of the backend.
-type Identity<'a> = (Endpoint, &'a str, IpAddr, u16);
+pub(super) type Identity<'a> = (Endpoint, &'a str, IpAddr, u16);
 
 /// Numbers of the destinations of a configuration. A number is used again after its destination was removed, with another
 /// generation.
@@ -50,7 +50,7 @@ impl DestinationNumbers {
 }
 
 /// Returns the identity of a virtual address and a backend.
-fn identity(config: &Config, (vip, backend): (usize, usize)) -> Identity<'_> {
+pub(super) fn identity(config: &Config, (vip, backend): (usize, usize)) -> Identity<'_> {
     let (endpoint, b) = (config.vips[vip].endpoint, &config.backends[backend]);
     (endpoint, &b.name, b.address, b.port.unwrap_or(endpoint.1))
 }

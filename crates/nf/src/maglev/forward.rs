@@ -10,7 +10,7 @@ use super::settings::Unmatched;
 use super::slow_path::datagram_key;
 use crate::bits::for_each_bit;
 use crate::fragment_queue::HeldFragment;
-use graph::{BoundedTable, Context, Counter, Named, Node, StatsTable};
+use graph::{BoundedTable, Context, Counter, InvalidState, Named, Node, StateReader, StateWriter, StatsTable};
 use packet::{BURST, Batch, Packet};
 use std::any::Any;
 use std::sync::Arc;
@@ -355,6 +355,14 @@ impl Node for Balancer {
         if let Some(old) = old.downcast_mut::<Balancer>() {
             self.take_over_connections(old);
         }
+    }
+
+    fn save(&mut self, state: &mut StateWriter) {
+        self.save_connections(state);
+    }
+
+    fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        self.restore_connections(state)
     }
 
     fn finish(&mut self) {

@@ -78,6 +78,7 @@ fn run(pool: &BackendPool, mut checks: Vec<Check>) {
         if !pool.wait(next.due.saturating_duration_since(Instant::now())) {
             return;
         }
+        next.adopt(pool.health(next.backend));
         let result = check(next.address, &next.health).unwrap_or(CheckResult::Failure);
         if let Some(state) = next.update(result) {
             pool.set(next.backend, state);
@@ -87,6 +88,13 @@ fn run(pool: &BackendPool, mut checks: Vec<Check>) {
 }
 
 impl Check {
+    /// Continues from the state of the backend, which is another one if it was taken over since the last check.
+    fn adopt(&mut self, state: BackendState) {
+        if state != self.state {
+            (self.state, self.healthy, self.streak) = (state, state != BackendState::Down, 0);
+        }
+    }
+
     /// Applies a result and returns the new state of the backend if it has changed.
     fn update(&mut self, result: CheckResult) -> Option<BackendState> {
         let success = result != CheckResult::Failure;
@@ -182,6 +190,10 @@ mod tests {
         assert_eq!(update(&[Success, Failure, Success, Success]), [None, None, None, Some(BackendState::Up)]);
         let expected = [Some(BackendState::Draining), None, None, Some(BackendState::Up)];
         assert_eq!(update(&[Drain, Failure, Drain, Success]), expected);
+        // a state that was taken over
+        check.adopt(BackendState::Down);
+        let mut update = |results: &[CheckResult]| results.iter().map(|r| check.update(*r)).collect::<Vec<_>>();
+        assert_eq!(update(&[Success, Success]), [None, Some(BackendState::Up)]);
     }
 
     #[test]

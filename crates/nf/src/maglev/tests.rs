@@ -3,6 +3,7 @@
 mod general;
 mod model;
 mod reload;
+mod saved;
 
 use super::backends::{BackendState, PoolHandle};
 use super::balancer::Balancer;

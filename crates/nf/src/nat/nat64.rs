@@ -50,7 +50,7 @@ impl Nf for Nat64 {
             "forward",
             "log",
         ],
-        format: None,
+        format: Some(1),
     });
     const INPUTS: &'static [&'static str] = &["inside", "outside"];
     const EXAMPLE: &'static str = "prefix = \"64:ff9b::/96\"\nexternal = [\"203.0.113.1\"]\ninside = [\"2001:db8::/32\"]\n\

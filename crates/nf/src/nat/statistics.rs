@@ -27,6 +27,14 @@ pub(crate) trait Subscribers {
     /// Returns the address of a host.
     fn ip(&self, number: u32) -> IpAddr;
 
+    /// Returns true if there is a host with this number.
+    fn is_known(&self, _number: u32) -> bool {
+        true
+    }
+
+    /// Called for each session of the host that another process has saved.
+    fn session_restored(&mut self, _number: u32) {}
+
     /// Called when a session of the host has ended and the event was logged.
     fn session_ended(&mut self, _number: u32) {}
 }
@@ -142,18 +150,18 @@ impl Statistics {
         sessions.save(state);
     }
 
-    /// Adds the sessions that another table has saved; `is_subscriber` is called with the subscriber of each.
+    /// Adds the sessions that another table has saved.
     ///
     /// # Errors
     /// The state is not valid.
     pub(crate) fn restore_sessions(
         &mut self,
         sessions: &mut SessionTable,
-        is_subscriber: impl FnMut(u32) -> bool,
+        inside: &mut impl Subscribers,
         state: &mut StateReader<'_>,
     ) -> Result<(), InvalidState> {
         self.last_scan = None;
-        let left_out = sessions.restore(state, is_subscriber)?;
+        let left_out = sessions.restore(state, inside)?;
         self.counters[SessionCounter::ClosedByReload].add(left_out as u64);
         Ok(())
     }

@@ -1,3 +1,5 @@
+mod saved;
+
 use super::Bridge;
 use std::collections::HashMap;
 use std::time::Duration;

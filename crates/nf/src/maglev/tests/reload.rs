@@ -9,10 +9,10 @@ use testkit::proptest::prelude::*;
 use wire::build;
 
 /// Bits of the backends b1 to b6.
-const ALL: u8 = 0b11_1111;
+pub(super) const ALL: u8 = 0b11_1111;
 
 /// Returns the settings of a service with some backends, of which some are drained.
-fn settings(forward: &str, backends: u8, drained: u8) -> String {
+pub(super) fn settings(forward: &str, backends: u8, drained: u8) -> String {
     let backend = |n: u8| format!("b{n} = {{ address = \"10.0.0.{n}\", drain = {} }}", drained >> (n - 1) & 1 != 0);
     let backends: Vec<_> = (1..=6).filter(|n| backends >> (n - 1) & 1 != 0).map(backend).collect();
     let backends = format!("backend = {{ {} }}", backends.join(", "));
@@ -22,21 +22,21 @@ fn settings(forward: &str, backends: u8, drained: u8) -> String {
 }
 
 /// Reference implementation: a map of connections to backends.
-struct Model {
-    backends: Vec<u8>,
+pub(super) struct Model {
+    pub(super) backends: Vec<u8>,
     /// Backends of connections, `None` if the backend has been removed.
-    connections: HashMap<Client, Option<u8>>,
-    moved: u64,
-    removed: u64,
+    pub(super) connections: HashMap<Client, Option<u8>>,
+    pub(super) moved: u64,
+    pub(super) removed: u64,
 }
 
 impl Model {
-    fn reload(&mut self, backends: u8) {
+    pub(super) fn reload(&mut self, backends: u8) {
         self.backends = (1..=6).filter(|n| backends >> (n - 1) & 1 != 0).collect();
         self.connections.values_mut().for_each(|b| *b = b.filter(|b| self.backends.contains(b)));
     }
 
-    fn send(&mut self, client: Client) -> u8 {
+    pub(super) fn send(&mut self, client: Client) -> u8 {
         let known = self.connections.get(&client).copied();
         if let Some(Some(backend)) = known {
             return backend;
@@ -50,7 +50,7 @@ impl Model {
     }
 
     /// Removes connections to removed backends.
-    fn sweep(&mut self) {
+    pub(super) fn sweep(&mut self) {
         let before = self.connections.len();
         self.connections.retain(|_, backend| backend.is_some());
         self.removed += (before - self.connections.len()) as u64;
@@ -116,7 +116,7 @@ proptest! {
     }
 }
 
-fn states(pool: &PoolHandle) -> BTreeMap<String, BackendState> {
+pub(super) fn states(pool: &PoolHandle) -> BTreeMap<String, BackendState> {
     let states = pool.0.current().states;
     pool.0.config.backends.iter().zip(states).map(|(backend, state)| (backend.name.clone(), state)).collect()
 }

@@ -508,7 +508,7 @@ impl Node for Nat44Node {
     }
 
     fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
-        self.statistics.restore_sessions(&mut self.sessions, |_| true, state)
+        self.statistics.restore_sessions(&mut self.sessions, &mut Ipv4Subscribers, state)
     }
 
     fn interval(&self) -> Option<Duration> {

@@ -2,6 +2,7 @@
 
 use crate::nat::statistics::Subscribers;
 use diagnostics::Diagnostic;
+use graph::{InvalidState, StateReader, StateWriter};
 use std::net::{IpAddr, Ipv6Addr};
 use tables::flow::{FlowTable, Lookup, Settings};
 
@@ -118,6 +119,41 @@ impl Hosts {
         }
     }
 
+    /// Writes the hosts that have sessions and no fixed number, by number.
+    pub(super) fn save(&self, state: &mut StateWriter) {
+        let with_sessions =
+            || (0u32..).zip(&self.hosts).skip(self.fixed as usize).filter(|(_, host)| host.sessions > 0);
+        state.push(&with_sessions().count());
+        with_sessions().for_each(|(number, host)| state.push(&(number, host.address.to_be_bytes())));
+    }
+
+    /// Adds hosts with the numbers that another table with the same fixed hosts has saved. They are removed like others
+    /// if none of their sessions follows.
+    ///
+    /// # Errors
+    /// The state is not valid.
+    pub(super) fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        for _ in 0..state.read::<usize>()?.ok_or(InvalidState)? {
+            let (number, address): (u32, [u8; 16]) = state.read()?.ok_or(InvalidState)?;
+            let address = u128::from_be_bytes(address);
+            // numbers ascend
+            let next = self.hosts.len() as u32;
+            if number < next || number as usize >= self.capacity || self.get(address).is_some() {
+                return Err(InvalidState);
+            }
+            self.free.extend(next..number);
+            self.hosts.resize_with(number as usize, || Host { address: 0, sessions: 0 });
+            let free = core::mem::take(&mut self.free);
+            let added = self.add(address);
+            self.free = free;
+            if added != Some(number) {
+                return Err(InvalidState);
+            }
+            self.idle.push(number);
+        }
+        Ok(())
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
@@ -127,6 +163,14 @@ impl Hosts {
 impl Subscribers for Hosts {
     fn ip(&self, number: u32) -> IpAddr {
         Ipv6Addr::from_bits(self.address(number)).into()
+    }
+
+    fn is_known(&self, number: u32) -> bool {
+        self.hosts.get(number as usize).is_some_and(|host| self.numbers.get(&host.address) == Some(&number))
+    }
+
+    fn session_restored(&mut self, number: u32) {
+        self.session_created(number);
     }
 
     fn session_ended(&mut self, number: u32) {

@@ -19,7 +19,10 @@ use crate::nat::sessions::{SessionError, SessionTable, clock};
 use crate::nat::statistics::{SessionCounter, Statistics, Subscribers, TICK};
 use crate::visits::Visits;
 use diagnostics::Diagnostic;
-use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Node, StatsTable, TokenBucket};
+use graph::{
+    BoundedTable, BuildContext, Context, Counter, Counters, InvalidState, Named, Node, StateReader, StateWriter,
+    StatsTable, TokenBucket,
+};
 use packet::{BURST, Batch, Packet};
 use std::any::Any;
 use std::sync::Arc;
@@ -545,6 +548,20 @@ impl Node for Nat64Node {
         self.datagram_lengths.set_capacity(self.config.nat.fragments);
         core::mem::swap(&mut self.queue, &mut old.queue);
         self.id = old.id;
+    }
+
+    fn save(&mut self, state: &mut StateWriter) {
+        state.push(&self.id);
+        // removes hosts whose sessions have ended
+        self.report();
+        self.hosts.save(state);
+        self.statistics.save_sessions(&mut self.sessions, &mut self.hosts, state);
+    }
+
+    fn restore(&mut self, state: &mut StateReader<'_>) -> Result<(), InvalidState> {
+        self.id = state.read()?.ok_or(InvalidState)?;
+        self.hosts.restore(state)?;
+        self.statistics.restore_sessions(&mut self.sessions, &mut self.hosts, state)
     }
 
     fn interval(&self) -> Option<Duration> {

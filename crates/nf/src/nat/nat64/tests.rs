@@ -2,6 +2,7 @@
 
 mod fragments;
 mod model;
+mod saved;
 
 use crate::Nat64;
 use std::net::Ipv6Addr;

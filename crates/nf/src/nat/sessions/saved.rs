@@ -4,6 +4,7 @@ use super::{PortMapping, SessionTable, reverse_flow};
 use crate::nat::flow::{Direction, Endpoint, Flow, Translation};
 use crate::nat::log::record::SessionEvent;
 use crate::nat::settings::{Filtering, Mapping};
+use crate::nat::statistics::Subscribers;
 use crate::saved_flows::SavedKey;
 use graph::{InvalidState, StateReader, StateWriter};
 use serde::{Deserialize, Serialize};
@@ -57,17 +58,16 @@ impl SessionTable {
     }
 
     /// Adds the sessions that another table has saved, and returns the number of those that are left out because they
-    /// contradict the forwards or exceed the capacity: they are recorded as ended. `is_subscriber` is called with the
-    /// subscriber of each session.
+    /// contradict the forwards or exceed the capacity: they are recorded as ended.
     ///
     /// # Errors
     /// The state is not valid.
     pub(crate) fn restore(
         &mut self,
         state: &mut StateReader<'_>,
-        is_subscriber: impl FnMut(u32) -> bool,
+        inside: &mut impl Subscribers,
     ) -> Result<usize, InvalidState> {
-        let result = self.restore_all(state, is_subscriber);
+        let result = self.restore_all(state, inside);
         self.ports.end_restoration();
         result
     }
@@ -75,7 +75,7 @@ impl SessionTable {
     fn restore_all(
         &mut self,
         state: &mut StateReader<'_>,
-        mut is_subscriber: impl FnMut(u32) -> bool,
+        inside: &mut impl Subscribers,
     ) -> Result<usize, InvalidState> {
         self.ports.restore(state)?;
         let count = state.read::<usize>()?.ok_or(InvalidState)?;
@@ -88,7 +88,7 @@ impl SessionTable {
         for n in 1..=count {
             let SavedSession { key: SavedKey(key), external, seen, states } = state.read()?.ok_or(InvalidState)?;
             let flow = Flow::of_key(&key);
-            if !is_subscriber(flow.src) || !is_translated(flow.protocol) {
+            if !inside.is_known(flow.src) || !is_translated(flow.protocol) {
                 return Err(InvalidState);
             }
             // prefetches the entries
@@ -97,7 +97,9 @@ impl SessionTable {
             burst.push((flow, external, seen, states));
             if burst.len() == BURST || n == count {
                 for (flow, external, seen, states) in burst.drain(..) {
-                    if !self.restore_session(&flow, external, seen, states)? {
+                    let fits = self.restore_session(&flow, external, seen, states)?;
+                    inside.session_restored(flow.src);
+                    if !fits {
                         left_out += 1;
                         if self.record_events {
                             self.events.push(SessionEvent { created: false, flow, external });
