@@ -23,6 +23,7 @@ pub(super) struct Reloader<'a> {
     registry: &'a Registry,
     file: PathBuf,
     watch: Option<Watch>,
+    has_reloaded: bool,
 }
 
 /// Versions of the chain file and of those that its settings name.
@@ -50,7 +51,7 @@ impl<'a> Reloader<'a> {
     ) -> Reloader<'a> {
         let loaded = || loaded(file, version, chains);
         let watch = watch.then(|| Watch { due: Instant::now(), loaded: loaded(), last: loaded() });
-        Reloader { registry, file: file.to_owned(), watch }
+        Reloader { registry, file: file.to_owned(), watch, has_reloaded: false }
     }
 
     /// Reloads the chain file, or another one, which is the one from then on. Tells the manager meanwhile that the run is
@@ -88,6 +89,7 @@ impl<'a> Reloader<'a> {
                 for note in &reloaded.notes {
                     tracing::info!(target: "reload", "{note}");
                 }
+                self.has_reloaded = true;
                 self.file = path;
                 if let Some(watch) = &mut self.watch {
                     watch.loaded = loaded(&self.file, version, chains);
@@ -102,6 +104,11 @@ impl<'a> Reloader<'a> {
                 })
             }
         }
+    }
+
+    /// Returns true if the chain file was reloaded since the last call.
+    pub(super) fn take_reloaded(&mut self) -> bool {
+        std::mem::take(&mut self.has_reloaded)
     }
 
     /// Reloads the chain file if it, or a file that a setting names, has changed.
