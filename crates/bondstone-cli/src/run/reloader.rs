@@ -37,7 +37,7 @@ struct Watch {
 
 /// Returns the versions of which the chains are; `version` is that of the chain file.
 fn loaded(file: &Path, version: Option<FileVersion>, chains: &SandboxedEngine) -> Versions {
-    let of_settings = chains.engine().setting_files().into_iter().map(|(path, version)| (path, Some(version)));
+    let of_settings = chains.setting_files().into_iter().map(|(path, version)| (path, Some(version)));
     of_settings.chain([(file.to_owned(), version)]).collect()
 }
 
