@@ -11,7 +11,8 @@ use std::path::PathBuf;
 /// Prints what a reload of one chain file by another would do.
 ///
 /// NFs are kept with all their state, reconfigured (a new node takes over the named state), rebuilt without state, added
-/// or removed. Differences that need a restart are named as such. Files that settings name are not compared.
+/// or removed. Sandboxes that differ get another process, in which NFs start without state. Differences that need a
+/// restart are named as such. Files that settings name are not compared.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  bondstone diff edge.toml edge-new.toml\n  bondstone diff a.toml b.toml --json")]
 pub(crate) struct Diff {

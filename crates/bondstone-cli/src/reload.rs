@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 /// settings keep their state; those whose settings differ take it over where that is possible (`bondstone diff` tells
 /// which). An error in the new file changes nothing. SIGHUP to the process, or `run --watch`, reload the same file.
 ///
-/// Ports, CPUs, sandboxes, `clock`, `max_frame` and `idle` stay as they are until the next start.
+/// Ports, CPUs, links and sandboxes change as well. `clock`, `max_frame` and `idle` stay as they are until the next
+/// start.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

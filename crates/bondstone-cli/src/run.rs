@@ -214,6 +214,10 @@ impl Run {
             if limit.is_some_and(|t| elapsed >= t) {
                 break;
             }
+            if reloader.take_reloaded() {
+                // other ports and sandboxes
+                before = Summary { errors: std::mem::take(&mut before.errors), ..chains.snapshot() };
+            }
             if elapsed >= next {
                 let now = chains.snapshot();
                 log_rates(has_printed.then_some(&before), &now);

@@ -42,7 +42,7 @@ pub struct ChangedNf {
     pub keeps: Option<Cow<'static, str>>,
 }
 
-/// A port or chain of either file that differs.
+/// A port, chain or sandbox of either file that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     /// Name.
@@ -62,6 +62,9 @@ pub struct Changes {
     pub chains: Vec<Changed>,
     /// Ports that differ.
     pub ports: Vec<Changed>,
+    /// Sandboxes that differ: a process starts, ends, or is replaced by another one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sandboxes: Vec<Changed>,
     /// Differences that need a restart, as problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restart: Vec<String>,
@@ -73,7 +76,20 @@ impl Changes {
     pub fn between(old: &ChainFile, new: &ChainFile) -> Changes {
         let edges =
             |file: &ChainFile| file.edge_names.iter().map(|e| (e.from.clone(), e.to.clone())).collect::<Vec<_>>();
-        let mut nfs: Vec<ChangedNf> = new.nfs.iter().map(|nf| compare(find(&old.nfs, &nf.name), nf)).collect();
+        let sandboxes = changed_sandboxes(old, new);
+        let compare = |nf: &NfConfig| {
+            let change = compare(find(&old.nfs, &nf.name), nf);
+            let (before, after) = (sandbox_of(old, &nf.name), sandbox_of(new, &nf.name));
+            let has_left = before.is_some() != after.is_some();
+            let is_replaced = [before, after].into_iter().flatten().any(|of| sandboxes.iter().any(|s| s.name == *of));
+            match change.change {
+                NfChange::Kept | NfChange::Reconfigured if has_left || is_replaced => {
+                    change.rebuilt_because(if has_left { "isolation" } else { "its sandbox" })
+                }
+                _ => change,
+            }
+        };
+        let mut nfs: Vec<ChangedNf> = new.nfs.iter().map(compare).collect();
         let removed = old.nfs.iter().filter(|nf| find(&new.nfs, &nf.name).is_none());
         nfs.extend(removed.map(|nf| ChangedNf::new(nf, NfChange::Removed)));
         let ports = changed(&old.ports, &new.ports, |port| &port.name, is_same_port);
@@ -90,20 +106,36 @@ impl Changes {
         needs(old.clock != new.clock, "clock");
         needs(old.max_frame != new.max_frame, "max_frame");
         needs(old.idle != new.idle, "idle");
-        needs(sandboxes(old) != sandboxes(new), "what is in sandboxes, or leads to them,");
+        for Changed { name, .. } in &sandboxes {
+            let has_devices = [old, new].iter().any(|file| {
+                file.sandboxes.iter().any(|sandbox| sandbox.name == *name && !sandbox.passthrough.is_empty())
+            });
+            needs(has_devices, &format!("sandbox {name:?}, to which ports are passed through,"));
+        }
         for port in ports.iter().filter(|port| port.before && port.after) {
             let of =
                 |file: &ChainFile| file.ports.iter().find(|other| other.name == port.name).map(|p| p.device.clone());
             needs(of(old) == of(new), &format!("port {:?}, whose device is open,", port.name));
         }
-        Changes { nfs, chains, ports, restart }
+        Changes { nfs, chains, ports, sandboxes, restart }
+    }
+
+    /// Adds a sandbox that is the same in both files and nevertheless gets another process, with the reason.
+    pub fn replace_sandbox(&mut self, sandbox: &Sandbox, reason: &str) {
+        self.sandboxes.push(Changed { name: sandbox.name.clone(), before: true, after: true });
+        for nf in self.nfs.iter_mut().filter(|nf| sandbox.nfs.contains(&nf.name)) {
+            *nf = nf.clone().rebuilt_because(reason);
+        }
     }
 
     /// Returns true if the files have the same effect.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Changes { nfs, chains, ports, restart } = self;
-        nfs.iter().all(|nf| nf.change == NfChange::Kept) && chains.is_empty() && ports.is_empty() && restart.is_empty()
+        let Changes { nfs, chains, ports, sandboxes, restart } = self;
+        let is_empty = |changed: &Vec<Changed>| changed.is_empty();
+        nfs.iter().all(|nf| nf.change == NfChange::Kept)
+            && [chains, ports, sandboxes].into_iter().all(is_empty)
+            && restart.is_empty()
     }
 }
 
@@ -130,7 +162,7 @@ impl fmt::Display for Changes {
                 (None, _) => writeln!(f)?,
             }
         }
-        for (list, what) in [(&self.chains, "chain"), (&self.ports, "port")] {
+        for (list, what) in [(&self.sandboxes, "sandbox"), (&self.chains, "chain"), (&self.ports, "port")] {
             for Changed { name, before, after } in list {
                 let change = match (before, after) {
                     (false, _) => "added",
@@ -162,11 +194,30 @@ impl ChangedNf {
         let change = if keeps.is_some() { NfChange::Reconfigured } else { NfChange::Rebuilt };
         ChangedNf { settings, keeps, change, ..self }
     }
+
+    /// Returns the NF as one that is built again for a reason, or because of the settings that differ.
+    fn rebuilt_because(self, reason: &str) -> ChangedNf {
+        let settings = if self.settings.is_empty() { vec![reason.to_owned()] } else { self.settings };
+        ChangedNf { settings, keeps: None, change: NfChange::Rebuilt, ..self }
+    }
 }
 
-/// Returns what the sandboxes of a file are and run, as text.
-fn sandboxes(file: &ChainFile) -> Vec<String> {
-    let side = |sandbox: &Sandbox| {
+/// Returns the name of the sandbox of an NF.
+fn sandbox_of<'a>(file: &'a ChainFile, nf: &str) -> Option<&'a String> {
+    file.sandboxes.iter().find(|sandbox| sandbox.nfs.iter().any(|own| own == nf)).map(|sandbox| &sandbox.name)
+}
+
+/// Returns the sandboxes that need another process.
+fn changed_sandboxes(old: &ChainFile, new: &ChainFile) -> Vec<Changed> {
+    let with_text = |file: &ChainFile| -> Vec<(String, String)> {
+        file.sandboxes.iter().map(|sandbox| (sandbox.name.clone(), description(file, sandbox))).collect()
+    };
+    changed(&with_text(old), &with_text(new), |(name, _)| name, |(_, old), (_, new)| old == new)
+}
+
+/// Returns what a sandbox is and runs, as text.
+fn description(file: &ChainFile, sandbox: &Sandbox) -> String {
+    let side = || {
         let side = file.sandbox_side(sandbox, Path::new("/run"), &BTreeMap::new()).ok()?;
         let mut side = serde_json::to_value(side).ok()?;
         // positions of settings in the file
@@ -176,13 +227,11 @@ fn sandboxes(file: &ChainFile) -> Vec<String> {
         }
         Some(side.to_string())
     };
-    let of = |s: &Sandbox| {
-        let process = (&s.name, s.isolation, &s.cores, s.memory_mib, s.idle, s.transport);
-        // text with indices into the file, if its side cannot be told
-        let side = side(s).unwrap_or_else(|| format!("{s:?}"));
-        format!("{process:?} {:?} {side}", (s.interfaces, s.queues, s.spread))
-    };
-    file.sandboxes.iter().map(of).collect()
+    let Sandbox { isolation, cores, memory_mib, idle, transport, .. } = sandbox;
+    let process = (isolation, cores, memory_mib, idle, transport);
+    // text with indices into the file, if its side cannot be told
+    let side = side().unwrap_or_else(|| format!("{sandbox:?}"));
+    format!("{process:?} {:?} {side}", (sandbox.interfaces, sandbox.queues, sandbox.spread))
 }
 
 fn find<'a>(nfs: &'a [NfConfig], name: &str) -> Option<&'a NfConfig> {
@@ -241,24 +290,52 @@ mod tests {
         [[chain]]\npath = [\"in\", \"near\", \"inner\", \"out\"]\n";
 
     #[test]
-    fn only_what_runs_in_sandboxes_needs_a_restart() {
+    fn sandboxes_that_differ_get_another_process() {
         let old = read(TEXT);
-        let restart = |from: &str, to: &str| Changes::between(&old, &read(&TEXT.replace(from, to))).restart;
-        assert!(restart("", "").is_empty());
+        let changes = |from: &str, to: &str| Changes::between(&old, &read(&TEXT.replace(from, to)));
+        let none = |changes: Changes| changes.sandboxes.is_empty() && changes.restart.is_empty();
+        assert!(changes("", "").is_empty());
         // positions and indices of the sandbox's NF change
         let longer = TEXT
             .replace("[nf.near]", "[nf.before]\nkind = \"count\"\n[nf.near]")
             .replace("\"near\", ", "\"before\", \"near\", ");
-        assert!(Changes::between(&old, &read(&longer)).restart.is_empty());
-        for (from, to) in [
-            ("kind = \"count\"", "kind = \"ttl\""),
-            ("\"process\"", "\"inproc\""),
-            ("[[chain]]", "[sandbox.inner]\ncores = [0]\n[[chain]]"),
-            ("[[chain]]", "[sandbox.inner]\nmemory_mib = 700\n[[chain]]"),
+        assert!(none(Changes::between(&old, &read(&longer))));
+        for (from, to, line) in [
+            ("kind = \"count\"", "kind = \"ttl\"", "rebuilt       nf inner (ttl); starts without state"),
+            (
+                "[[chain]]",
+                "[sandbox.inner]\ncores = [0]\n[[chain]]",
+                "rebuilt       nf inner (count): its sandbox; starts",
+            ),
+            ("[[chain]]", "[sandbox.inner]\nmemory_mib = 700\n[[chain]]", "changed       sandbox inner"),
+            ("\"process\"", "\"inproc\"", "removed       sandbox inner"),
+            ("\"process\"", "\"inproc\"", "rebuilt       nf inner (count): isolation; starts without state"),
+            ("kind = \"ttl\"", "kind = \"ttl\"\nisolation = \"process\"", "added         sandbox near"),
         ] {
-            let restart = restart(from, to);
-            assert!(restart.len() == 1 && restart[0].contains("sandboxes"), "{to}: {restart:?}");
+            let changes = changes(from, to);
+            assert_eq!((changes.sandboxes.len(), changes.restart.len()), (1, 0), "{to}");
+            assert!(changes.to_string().contains(line), "{changes}");
         }
+        let mut changes = changes("", "");
+        changes.replace_sandbox(&old.sandboxes[0], "a file that it reads");
+        assert!(changes.to_string().contains("nf inner (count): a file that it reads; starts"), "{changes}");
+    }
+
+    #[test]
+    fn devices_in_sandboxes_stay() {
+        let text = |keys: &str| {
+            let text = TEXT
+                .replace("[port.in]\ndevice = \"null\"", "[port.in]\ndevice = \"0000:01:00.0\"\nsandbox = \"inner\"");
+            read(&format!("{}{keys}", text.replace("\"near\", \"inner\"", "\"inner\", \"near\"")))
+        };
+        let restart = |old: &ChainFile, new: &ChainFile| Changes::between(old, new).restart;
+        let (old, new) = (text(""), text("[sandbox.inner]\ncores = [0]\n"));
+        assert!(restart(&old, &old).is_empty());
+        assert!(
+            restart(&old, &new)[0].contains("\"inner\", to which ports are passed through"),
+            "{:?}",
+            restart(&old, &new)
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Splits a checked chain file at its sandboxes: one partition for the host side and one for each sandbox.
 
+mod leaving;
+
 use crate::check::check_partition;
 use crate::device::Device;
 use crate::file::{self, OnPanic, Shuffle, Traffic};
@@ -100,7 +102,7 @@ impl PortSpec {
 
 /// Returns the socket of a port that crosses a sandbox boundary.
 fn socket(folder: &Path, sandbox: &Sandbox, port: &str) -> PathBuf {
-    folder.join(&sandbox.name).join(format!("{port}.sock"))
+    sandbox.folder(folder).join(&sandbox.name).join(format!("{port}.sock"))
 }
 
 /// Returns the device arguments for a number of queues in each direction.
@@ -217,7 +219,12 @@ impl ChainFile {
         registry: &Registry,
     ) -> Result<ChainFile, Vec<Diagnostic>> {
         let partition = self.host_partition(folder, cores, addresses).map_err(|d| vec![self.of_file(d)])?;
-        partition.plan(&self.file, registry)
+        self.plan_host_side(&partition, registry)
+    }
+
+    fn plan_host_side(&self, partition: &Partition, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
+        let plan = partition.plan(&self.file, registry)?;
+        Ok(ChainFile { clock: self.clock, idle: self.idle, ..plan })
     }
 
     fn host_partition(

@@ -3,6 +3,7 @@
 use diagnostics::Diagnostic;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 /// Isolation of an NF from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,6 +146,8 @@ pub struct Sandbox {
     pub crossings: Vec<Crossing>,
     /// Ports whose devices are passed through to the sandbox.
     pub passthrough: Vec<String>,
+    /// Number of the process in a run; 0 for those with which the run starts.
+    pub generation: u32,
 }
 
 impl Sandbox {
@@ -159,6 +162,37 @@ impl Sandbox {
     pub const MAX_QUEUES: usize = 8;
     /// Maximum number of queues of a crossing: the maximum number of ports of the NF `spread`.
     pub const MAX_SPREAD_PORTS: usize = 30;
+
+    /// Returns the folder with the files of its process, below the folder of the run. No sandbox can have its name.
+    #[must_use]
+    pub fn folder(&self, run: &Path) -> PathBuf {
+        if self.generation == 0 { run.to_owned() } else { run.join(format!(".{}", self.generation)) }
+    }
+
+    /// Gives the ports of all crossings, and the NFs in front of them, new names.
+    pub fn rename_ports(&mut self, mut name: impl FnMut() -> String) {
+        for crossing in &mut self.crossings {
+            crossing.ports.iter_mut().for_each(|port| *port = name());
+            if !crossing.spread_nf.is_empty() {
+                crossing.spread_nf = name();
+            }
+        }
+    }
+
+    /// Takes the names of the ports of a sandbox that has the same crossings, and its process.
+    pub fn continue_process(&mut self, running: &Sandbox) {
+        self.generation = running.generation;
+        for (crossing, running) in self.crossings.iter_mut().zip(&running.crossings) {
+            crossing.ports.clone_from(&running.ports);
+            crossing.spread_nf.clone_from(&running.spread_nf);
+        }
+    }
+
+    /// Returns the names on the host side: those of all ports, and of the NFs in front of them.
+    pub fn host_names(&self) -> impl Iterator<Item = &str> {
+        let spreading = self.crossings.iter().map(|crossing| &*crossing.spread_nf).filter(|name| !name.is_empty());
+        self.ports().chain(spreading)
+    }
 
     /// Returns the ports of all crossings, in order.
     pub fn ports(&self) -> impl Iterator<Item = &str> {

@@ -512,6 +512,24 @@ impl Engine {
         let _ = set_affinity(&self.control_cpus());
     }
 
+    /// Returns the chain file that runs now.
+    #[must_use]
+    pub fn file(&self) -> &ChainFile {
+        &self.file
+    }
+
+    /// Returns the CPUs that workers may use.
+    #[must_use]
+    pub fn allowed_cpus(&self) -> &[usize] {
+        &self.allowed
+    }
+
+    /// Returns the CPUs of workers that have chains.
+    #[must_use]
+    pub fn worker_cpus(&self) -> Vec<usize> {
+        self.live_workers().map(|worker| worker.cpu).collect()
+    }
+
     /// Returns the CPUs without workers.
     fn control_cpus(&self) -> Vec<usize> {
         cpus_without(&self.allowed, self.live_workers().map(|worker| worker.cpu))

@@ -5,6 +5,7 @@ mod capture_clock;
 pub(crate) mod command;
 pub(crate) mod exchange;
 mod idle;
+mod idle_policy;
 pub(crate) mod input;
 pub(crate) mod output;
 pub(crate) mod rebuild;
@@ -20,6 +21,7 @@ use capture_clock::CaptureClock;
 use command::Command;
 use exchange::Exchange;
 use graph::{Counter, Graph, Named as _, Sink, Target, panics};
+pub use idle_policy::IdlePolicy;
 pub use input::{DrainPolicy, Input};
 pub use output::Output;
 use packet::{Batch, Packet, clock};
@@ -54,20 +56,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest time for which a batch is offered to a full port under backpressure.
 const BACKPRESSURE_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// The behaviour of a worker while no packets arrive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IdlePolicy {
-    /// Poll, and after many polls without packets pause between polls.
-    #[default]
-    Pause,
-    /// Poll without pauses.
-    Poll,
-    /// Yield the CPU to other threads between polls.
-    Yield,
-    /// Sleep until an rx interrupt.
-    Sleep,
-}
 
 /// Times between two polls of a worker, in cycles. A reader may reset the values to 0.
 #[derive(Debug, Default)]
@@ -527,6 +515,7 @@ impl Worker {
         if let Some(rebuild) = &mut self.rebuild {
             rebuild.set_builders(exchange.builders);
         }
+        self.set_idle(exchange.idle);
         self.awaits_chains = false;
         self.process_first(first);
         // ignore errors: the thread that waited for it has given up

@@ -5,12 +5,15 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Removes the containers in a directory (`$1`), the directory, and the control groups (`$2`, ...) once they are empty.
+/// Removes the containers in a directory (`$1`) and in those of processes that reloads have started, the directory, in
+/// which others may be writing still, and the control groups (`$2`, ...) once they are empty.
 const SCRIPT: &str = r#"exec 2>/dev/null
-for container in "$1"/.runc/*/; do
-    [ -d "$container" ] && runc --root "$1/.runc" delete --force "$(basename "$container")"
+for container in "$1"/.runc/*/ "$1"/.[0-9]*/.runc/*/; do
+    [ -d "$container" ] && runc --root "$(dirname "$container")" delete --force "$(basename "$container")"
 done
-rm -rf "$1"; shift
+tries=0
+until rm -rf "$1" || [ $tries -ge 500 ]; do tries=$((tries + 1)); sleep 0.01; done
+shift
 for group; do
     tries=0
     while [ -d "$group" ] && ! rmdir "$group" && [ $tries -lt 500 ]; do tries=$((tries + 1)); sleep 0.01; done

@@ -1,14 +1,19 @@
 //! An engine with sandboxes.
 
 use crate::error::environment_error;
-use crate::sandboxes::Sandboxes;
-use config::ChainFile;
-use graph::Registry;
+use crate::sandboxes::{LEAVE_TIMEOUT, POLL_INTERVAL, Sandboxes};
+use config::{ChainFile, NfChange};
+use graph::{FileVersion, Registry};
 use runtime::{Engine, Error, IdlePolicy, Options, PortQueues, Predecessor, Reloaded, SavedState, Summary, Wires};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Instant;
 
 /// An engine for the host side of a chain file, and its sandboxes.
 pub struct SandboxedEngine {
     engine: Engine,
+    /// Behaviour of idle workers that share no CPU with a sandbox.
+    requested_idle: IdlePolicy,
     idle: IdlePolicy,
     sandboxes: Option<Sandboxes>,
 }
@@ -34,11 +39,12 @@ impl SandboxedEngine {
     ) -> Result<SandboxedEngine, Error> {
         let sandboxes = Sandboxes::build(file, registry, 0)?;
         let side = sandboxes.as_ref().map_or(file, Sandboxes::host_side);
+        let requested_idle = options.idle;
         let options =
             Options { idle: sandboxes.as_ref().map_or(options.idle, |all| all.idle(options.idle)), ..options };
         let start = || sandboxes.as_ref().map_or(Ok(()), Sandboxes::start);
         let engine = Engine::start_successor(side, options, predecessor, start)?;
-        Ok(SandboxedEngine { engine, idle: options.idle, sandboxes })
+        Ok(SandboxedEngine { engine, requested_idle, idle: options.idle, sandboxes })
     }
 
     /// Starts a chain file with wires instead of each port, as [`Engine::start_on_wires_with_hook`].
@@ -64,7 +70,7 @@ impl SandboxedEngine {
         let idle = IdlePolicy::default();
         let options = Options { idle: sandboxes.as_ref().map_or(idle, |all| all.idle(idle)), ..Options::default() };
         let (engine, ends) = Engine::start_on_wires_with_hook(side, wires, options, opened)?;
-        Ok((SandboxedEngine { engine, idle: options.idle, sandboxes }, ends))
+        Ok((SandboxedEngine { engine, requested_idle: idle, idle: options.idle, sandboxes }, ends))
     }
 
     /// Returns the engine of the host side.
@@ -114,15 +120,53 @@ impl SandboxedEngine {
         self.snapshot()
     }
 
-    /// Replaces the chain file as [`Engine::reload`] does. Sandboxes stay as they are.
+    /// Returns the files that NFs have read because settings name them, with the versions that they have read.
+    #[must_use]
+    pub fn setting_files(&self) -> BTreeMap<PathBuf, FileVersion> {
+        let of_sandboxes = self.sandboxes.iter().flat_map(Sandboxes::setting_files);
+        self.engine.setting_files().into_iter().chain(of_sandboxes).collect()
+    }
+
+    /// Replaces the chain file as [`Engine::reload`] does. Sandboxes that are the same stay as they are; processes for
+    /// added and changed ones are ready before anything changes, and those of removed and changed ones end once packets
+    /// have left them.
     ///
     /// # Errors
-    /// Those of [`Engine::reload`]; a difference within sandboxes is one that only a restart can make.
+    /// Those of [`Engine::reload`], and the reason why a process cannot start. If an error is returned, nothing has
+    /// changed.
     pub fn reload(&mut self, file: &ChainFile, registry: &Registry) -> Result<Reloaded, Error> {
+        if self.sandboxes.is_none() && !file.sandboxes.is_empty() {
+            self.sandboxes = Some(Sandboxes::none(&self.engine)?);
+        }
         let Some(sandboxes) = &mut self.sandboxes else { return self.engine.reload(file) };
-        let side = sandboxes.side_of(file, registry)?;
-        let reloaded = self.engine.reload(&side)?;
-        sandboxes.set_file(file, side);
+        let prepared = sandboxes.prepare(file, registry, &self.engine)?;
+        let idle = prepared.idle(self.requested_idle);
+        let mut reloaded = self.engine.reload_with_hook(prepared.host_side(), idle, || prepared.start())?;
+        self.idle = idle;
+        let mut changes = prepared.changes.clone();
+        // of NFs on the host side that have the same settings, workers may need a new one
+        for nf in changes.nfs.iter_mut().filter(|nf| nf.change == NfChange::Kept) {
+            let on_host = reloaded.changes.nfs.iter().find(|own| own.name == nf.name);
+            on_host.into_iter().for_each(|own| nf.clone_from(own));
+        }
+        reloaded.changes = changes;
+        let (leaving, notes) = sandboxes.adopt(prepared);
+        reloaded.notes.extend(notes);
+        let Some(mut leaving) = leaving else { return Ok(reloaded) };
+        let start = Instant::now();
+        while !leaving.has_left(&self.engine.snapshot()) && start.elapsed() < LEAVE_TIMEOUT {
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        reloaded.notes.extend(sandboxes.end(leaving, || self.engine.snapshot()));
+        match self.engine.reload(sandboxes.host_side()) {
+            Ok(without) => {
+                reloaded.exchange_ms += without.build_ms + without.exchange_ms;
+                reloaded.pause_us = reloaded.pause_us.max(without.pause_us);
+                sandboxes.remove_ended_files();
+            }
+            // the next reload closes them
+            Err(e) => reloaded.notes.push(format!("the ports of sandboxes that have ended are still open: {e}")),
+        }
         Ok(reloaded)
     }
 

@@ -97,6 +97,8 @@ pub(crate) struct ProcessState {
     report_requested: bool,
     /// Number of reports received, from all processes.
     pub(crate) reports: u64,
+    /// True once a reload has ended the process.
+    pub(crate) ended: bool,
 }
 
 /// State of the passthrough ports of a process.
@@ -141,7 +143,14 @@ impl ProcessState {
             passthrough: PassthroughState::Open,
             report_requested: false,
             reports: 0,
+            ended: false,
         }
+    }
+
+    /// Records that a reload has ended the process; packets that its NFs held are lost.
+    pub(crate) fn retire(&mut self) {
+        (self.ready, self.ended) = (false, true);
+        self.reap();
     }
 
     /// Adds the last report of an ended process to the totals.
@@ -291,25 +300,30 @@ impl SupervisedProcess {
     }
 }
 
-/// The thread that supervises all processes. The kernel kills them when it ends, so no other thread starts any.
+/// The thread that supervises a process. The kernel kills the process when it ends, so no other thread starts it.
 pub(crate) struct Supervisor {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Supervisor {
-    pub(crate) fn start(processes: Vec<Arc<SupervisedProcess>>) -> std::io::Result<Supervisor> {
+    pub(crate) fn start(process: Arc<SupervisedProcess>) -> std::io::Result<Supervisor> {
         let stop = Arc::<AtomicBool>::default();
         let stopped = stop.clone();
         let thread =
-            std::thread::Builder::new().name("sandboxes".into()).spawn(move || supervise(&processes, &stopped))?;
+            std::thread::Builder::new().name("sandboxes".into()).spawn(move || supervise(&process, &stopped))?;
         Ok(Supervisor { stop, thread: Some(thread) })
+    }
+
+    /// Requests the end of the process, for which dropping the supervisor waits.
+    pub(crate) fn request_end(&self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.request_end();
         drop(self.thread.take().map(JoinHandle::join));
     }
 }
@@ -365,43 +379,31 @@ struct Slot {
     backoff: Duration,
 }
 
-fn supervise(processes: &[Arc<SupervisedProcess>], stop: &AtomicBool) {
-    let now = Instant::now();
-    let slot = |process: &Arc<SupervisedProcess>| Slot {
-        process: process.clone(),
-        running: None,
-        restart_at: now,
-        backoff: BACKOFF_MIN,
-    };
-    let mut slots: Vec<Slot> = processes.iter().map(slot).collect();
+fn supervise(process: &Arc<SupervisedProcess>, stop: &AtomicBool) {
+    let mut slot = Slot { process: process.clone(), running: None, restart_at: Instant::now(), backoff: BACKOFF_MIN };
     while !stop.load(Ordering::Relaxed) {
-        slots.iter_mut().for_each(Slot::poll);
+        slot.poll();
         std::thread::sleep(POLL_INTERVAL);
     }
-    let mut timeouts = vec![];
-    for slot in &slots {
-        let mut state = slot.process.state();
+    let Some(mut running) = slot.running.take() else { return };
+    let timeout = {
+        let mut state = process.state();
         state.send(STOP);
         // a process that has not started may not read requests
-        timeouts.push(if state.ready { STOP_TIMEOUT } else { Duration::ZERO });
-    }
+        if state.ready { STOP_TIMEOUT } else { Duration::ZERO }
+    };
     let now = Instant::now();
-    for (slot, timeout) in slots.iter_mut().zip(timeouts) {
-        let Some(mut running) = slot.running.take() else { continue };
-        // a process has nothing to do after its final report
-        let mut is_ended = || matches!(running.child.try_wait(), Ok(Some(_))) || slot.process.state().finished;
-        while !is_ended() && now.elapsed() < timeout {
-            std::thread::sleep(POLL_INTERVAL);
-        }
-        let ended = is_ended() || timeout.is_zero();
-        running.kill(&slot.process);
-        if !ended {
-            let error = format!(
-                "sandbox {:?}: the process did not end within {STOP_TIMEOUT:?} and was killed",
-                slot.process.sandbox
-            );
-            slot.process.state().errors.push(error);
-        }
+    // a process has nothing to do after its final report
+    let mut is_ended = || matches!(running.child.try_wait(), Ok(Some(_))) || process.state().finished;
+    while !is_ended() && now.elapsed() < timeout {
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    let ended = is_ended() || timeout.is_zero();
+    running.kill(process);
+    if !ended {
+        let error =
+            format!("sandbox {:?}: the process did not end within {STOP_TIMEOUT:?} and was killed", process.sandbox);
+        process.state().errors.push(error);
     }
 }
 

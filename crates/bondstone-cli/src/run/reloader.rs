@@ -25,6 +25,7 @@ pub(super) struct Reloader<'a> {
     /// Text of the file that runs.
     text: String,
     watch: Option<Watch>,
+    has_reloaded: bool,
 }
 
 /// Versions of the chain file and of those that its settings name.
@@ -38,7 +39,7 @@ struct Watch {
 
 /// Returns the versions of which the chains are; `version` is that of the chain file.
 fn loaded(file: &Path, version: Option<FileVersion>, chains: &SandboxedEngine) -> Versions {
-    let of_settings = chains.engine().setting_files().into_iter().map(|(path, version)| (path, Some(version)));
+    let of_settings = chains.setting_files().into_iter().map(|(path, version)| (path, Some(version)));
     of_settings.chain([(file.to_owned(), version)]).collect()
 }
 
@@ -53,7 +54,7 @@ impl<'a> Reloader<'a> {
         let file = &running.file;
         let loaded = || loaded(file, version, chains);
         let watch = watch.then(|| Watch { due: Instant::now(), loaded: loaded(), last: loaded() });
-        Reloader { registry, file: file.clone(), text: running.text.clone(), watch }
+        Reloader { registry, file: file.clone(), text: running.text.clone(), watch, has_reloaded: false }
     }
 
     /// Returns the chain file, and the text that runs.
@@ -97,6 +98,7 @@ impl<'a> Reloader<'a> {
                 for note in &reloaded.notes {
                     tracing::info!(target: "reload", "{note}");
                 }
+                self.has_reloaded = true;
                 (self.file, self.text) = (path, text);
                 if let Some(watch) = &mut self.watch {
                     watch.loaded = loaded(&self.file, version, chains);
@@ -111,6 +113,11 @@ impl<'a> Reloader<'a> {
                 })
             }
         }
+    }
+
+    /// Returns true if the chain file was reloaded since the last call.
+    pub(super) fn take_reloaded(&mut self) -> bool {
+        std::mem::take(&mut self.has_reloaded)
     }
 
     /// Reloads the chain file if it, or a file that a setting names, has changed.

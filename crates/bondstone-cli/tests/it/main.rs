@@ -38,6 +38,7 @@ mod processes;
 mod profiles;
 mod proxy;
 mod reload;
+mod reload_sandboxes;
 mod reload_state;
 #[cfg(feature = "measure")]
 mod replays;

@@ -241,9 +241,6 @@ fn chains_in_front_of_a_sandbox_are_reloaded() {
     );
     let said = command(&dir, &["reload"]);
     assert!(said.status == Some(0) && said.out.contains("added         nf seen"), "{}{}", said.out, said.err);
-    let wrong = scratch.write("wrong.toml", text.replace("kind = \"count\"\niso", "kind = \"ttl\"\niso"));
-    let said = command(&dir, &["reload", wrong.to_str().unwrap()]);
-    assert!(said.status == Some(2) && said.err.contains("in sandboxes"), "{}", said.err);
     let passed = |dir: &Path| nfs(dir).into_iter().find(|(name, _)| name == "inner").unwrap().1;
     let before = passed(&dir);
     assert!((0..1000).any(|_| {

@@ -103,6 +103,7 @@ impl Builder<'_> {
                     spread: SpreadBy::default(),
                     crossings: vec![],
                     passthrough: vec![],
+                    generation: 0,
                 }),
             }
         }

@@ -37,12 +37,6 @@ impl Engine {
         &self.not_restored
     }
 
-    /// Returns the CPUs that workers may use.
-    #[must_use]
-    pub fn allowed_cpus(&self) -> &[usize] {
-        &self.allowed
-    }
-
     /// Returns the packet sockets of ports.
     #[must_use]
     pub fn packet_sockets(&self) -> Vec<PacketSocket> {

@@ -63,6 +63,20 @@ impl Engine {
     /// # Errors
     /// An error in the file, or a difference that only a restart can make.
     pub fn reload(&mut self, file: &ChainFile) -> Result<Reloaded, Error> {
+        self.reload_with_hook(file, self.options.idle, || Ok(()))
+    }
+
+    /// Reloads as [`Engine::reload`] does, calls `opened` when the added ports are open and nothing has changed yet, and
+    /// has workers behave in this way from then on while no packets arrive.
+    ///
+    /// # Errors
+    /// As for [`Engine::reload`], and those of `opened`.
+    pub fn reload_with_hook(
+        &mut self,
+        file: &ChainFile,
+        idle: IdlePolicy,
+        opened: impl FnOnce() -> Result<(), Error>,
+    ) -> Result<Reloaded, Error> {
         let start = Instant::now();
         let mut changes = Changes::between(&self.file, file);
         let unavailable = file.unavailable_cpus(&self.allowed);
@@ -70,6 +84,7 @@ impl Engine {
             return Err(Error::Input(Diagnostics(unavailable)));
         }
         self.merge_ended();
+        self.further_pools.retain(|pool| Arc::strong_count(pool) > 1 || pool.in_use() > 0);
         let mut planned = plan_workers(&self.on_present_cpus(file), &self.allowed, self.options.strategy);
         // workers that have no chains afterwards
         for own in self.live_workers() {
@@ -88,9 +103,10 @@ impl Engine {
         links::connect(file, &mut planned)?;
         let names = self.names.with(file, self.on_wires);
         let prepared = self.prepare(file, (&planned, &own), &names, &mut changes)?;
-        let (opened, layout) = self.open_added(file, &names, (&mut planned, &own), &changes)?;
-        let (built, notes) = (Instant::now(), opened.notes.clone());
-        let pause = self.exchange(Plan { file, names, planned, own, prepared, layout, opened })?;
+        let (added, layout) = self.open_added(file, &names, (&mut planned, &own), &changes)?;
+        opened()?;
+        let (built, notes) = (Instant::now(), added.notes.clone());
+        let pause = self.exchange(Plan { file, idle, names, planned, own, prepared, layout, opened: added })?;
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (build_ms, exchange_ms) = (ms(built - start), ms(built.elapsed()));
         Ok(Reloaded { changes, build_ms, exchange_ms, pause_us: pause.as_secs_f64() * 1e6, notes })
@@ -307,7 +323,7 @@ impl Engine {
     /// # Errors
     /// A worker that was to exchange something with others has ended, or is busy with a batch for too long.
     fn exchange(&mut self, plan: Plan<'_>) -> Result<Duration, Error> {
-        let Plan { file, names, planned, mut own, prepared, mut layout, opened } = plan;
+        let Plan { file, idle, names, planned, mut own, prepared, mut layout, opened } = plan;
         let cores = cores_of_chains(file, &planned);
         let control_cpus = self.control_cpus();
         for (own, worker) in own.iter_mut().zip(&planned).filter(|(own, _)| own.is_none()) {
@@ -351,6 +367,7 @@ impl Engine {
                 inputs,
                 outputs,
                 schedule,
+                idle,
                 builders: builders.clone(),
                 watched: watched.clone(),
                 names: Arc::new(self.worker_names(cpu, &plan, &sources)),
@@ -373,6 +390,7 @@ impl Engine {
                 return Err(e);
             }
         };
+        self.options.idle = idle;
         let before = self.update_workers(&own, updates);
         self.retire(before, &meetings, &opened.closed);
         self.update_ports(opened);
@@ -553,6 +571,7 @@ struct Opened {
 /// All that a reload has built.
 struct Plan<'a> {
     file: &'a ChainFile,
+    idle: IdlePolicy,
     names: Names,
     planned: Vec<PlannedWorker>,
     /// Indices of the planned workers that run already.

@@ -5,6 +5,7 @@
 //! spreads packets over workers, and each takes what it runs on from then on. A worker that exchanges nothing with others
 //! is alone in its meeting.
 
+use super::idle_policy::IdlePolicy;
 use super::input::{DrainPolicy, Input};
 use super::output::Output;
 use super::rebuild::NodeBuilder;
@@ -33,6 +34,7 @@ pub(crate) struct Exchange {
     pub(crate) outputs: Vec<NewOutput>,
     /// Schedule of the chains, with the indices of the inputs of each; none if they are served in turn.
     pub(crate) schedule: Option<(Schedule, Vec<Vec<usize>>)>,
+    pub(crate) idle: IdlePolicy,
     pub(crate) builders: Vec<Arc<NodeBuilder>>,
     pub(crate) watched: WatchedWorker,
     /// Names of the places in the graph.

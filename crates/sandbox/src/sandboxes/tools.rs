@@ -18,9 +18,15 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
-/// Returns true if a file has passthrough ports.
-pub(super) fn has_passthrough(file: &ChainFile) -> bool {
-    file.sandboxes.iter().any(|sandbox| !sandbox.passthrough.is_empty())
+/// Returns the name of the container and control groups of a sandbox, which no other process on the machine has.
+pub(super) fn unique_name(sandbox: &Sandbox) -> String {
+    let name = format!("bondstone-{}-{}", std::process::id(), sandbox.name);
+    if sandbox.generation == 0 { name } else { format!("{name}.{}", sandbox.generation) }
+}
+
+/// Returns true if sandboxes have passthrough ports.
+pub(super) fn has_passthrough(sandboxes: &[Sandbox]) -> bool {
+    sandboxes.iter().any(|sandbox| !sandbox.passthrough.is_empty())
 }
 
 /// A device that is passed through to a sandbox.
@@ -61,7 +67,7 @@ pub(super) fn passthrough_devices(
     ports.into_iter().map(device).collect()
 }
 
-/// Programs that the sandboxes of a file need.
+/// Programs that sandboxes need.
 pub(super) struct Tools {
     program: Option<Program>,
     /// Program with device drivers, for VMs with passthrough.
@@ -83,10 +89,10 @@ struct Machine {
 }
 
 impl Tools {
-    pub(super) fn new(file: &ChainFile) -> Result<Tools, Error> {
+    pub(super) fn new(sandboxes: &[Sandbox]) -> Result<Tools, Error> {
         /// MiB of huge pages for the host side.
         const HOST_MIB: u64 = 512;
-        let any = |isolation| file.sandboxes.iter().any(|sandbox| sandbox.isolation == isolation);
+        let any = |isolation| sandboxes.iter().any(|sandbox| sandbox.isolation == isolation);
         let (containers, vms) = (any(Isolation::Container), any(Isolation::Vm));
         if containers && !rustix::process::geteuid().is_root() {
             return Err(environment_error("containers require root", "run as root, or set isolation = \"process\""));
@@ -98,10 +104,10 @@ impl Tools {
             let (qemu, qemu_files) = vm::program_files()?;
             Ok(Machine { kernel, accel, version, qemu, qemu_files })
         };
-        let of_vms = file.sandboxes.iter().filter(|sandbox| sandbox.isolation == Isolation::Vm);
+        let of_vms = sandboxes.iter().filter(|sandbox| sandbox.isolation == Isolation::Vm);
         Ok(Tools {
             program: (containers || vms).then(Program::find).transpose()?,
-            with_drivers: (vms && has_passthrough(file)).then(Program::with_drivers).transpose()?,
+            with_drivers: (vms && has_passthrough(sandboxes)).then(Program::with_drivers).transpose()?,
             runc,
             vm: vms.then(machine).transpose()?,
             huge: of_vms.map(|sandbox| sandbox.memory_mib).sum::<u64>() + HOST_MIB <= vm::free_huge_mib(),
@@ -133,13 +139,13 @@ impl Tools {
         emulated.map(|_| note.to_owned()).into_iter().collect()
     }
 
-    /// Writes the files of a sandboxed process; `groups` is the path of its control groups, even if they are not
+    /// Writes the files of a sandboxed process with these sockets; `groups` is the path of its control groups, even if they are not
     /// created.
     pub(super) fn prepare(
         &self,
         mut spec: LaunchSpec,
         file: &ChainFile,
-        sandbox: &Sandbox,
+        (sandbox, sockets): (&Sandbox, Vec<PathBuf>),
         groups: Option<&Path>,
         limits: Limits,
     ) -> std::io::Result<LaunchCommand> {
@@ -155,7 +161,7 @@ impl Tools {
         let program = self.with_drivers.as_ref().filter(|_| !spec.devices.is_empty()).or(self.program.as_ref());
         match (sandbox.isolation, program, &self.vm) {
             (Isolation::Container, Some(program), _) => {
-                let id = format!("bondstone-{}-{}", std::process::id(), sandbox.name);
+                let id = unique_name(sandbox);
                 let alone = Path::new("/").join(&id);
                 container::write_bundle(&image, &spec, &at, program, groups.unwrap_or(&alone))?;
                 spec.program = container::runc_command(&runc, &["run", "--bundle", &image.display().to_string(), &id]);
@@ -178,11 +184,7 @@ impl Tools {
                     memory_mib: sandbox.memory_mib,
                     huge: self.huge,
                     cpus: spec.cpus.len(),
-                    interfaces: file
-                        .sandbox_sockets(sandbox, &spec.folder)
-                        .into_iter()
-                        .zip(sandbox.interfaces().map(<[_]>::len))
-                        .collect(),
+                    interfaces: sockets.into_iter().zip(sandbox.interfaces().map(<[_]>::len)).collect(),
                     devices: spec.devices.clone(),
                     descriptors: passthrough_ports(file, sandbox).map(|port| usize::from(port.descriptors)).sum(),
                     max_frame: file.max_frame,
