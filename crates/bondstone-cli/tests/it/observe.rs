@@ -360,7 +360,12 @@ fn captures_last_over_reloads_and_lose_packets_rather_than_hold_up_others() {
     );
     assert_eq!(command(&dir, &["reload"]).status, Some(0));
     running.wait_for("the reload", |line| line.contains("added") && line.contains("nf first"));
-    // the null port is faster than any reader
+    // the reader stops for longer than the queue has room
+    let packets = || flows::json(&dir, &["stats", "--json"])["nfs"][0]["packets"].as_u64().unwrap();
+    capture.signal(Signal::STOP);
+    let full = packets() + 1_000_000;
+    flows::until("packets that are not read", || packets() > full);
+    capture.signal(Signal::CONT);
     let said = capture.interrupt();
     assert!(said.err.contains(" lost: narrow it by"), "{}", said.err);
     let mut reader = pcap::Reader::open(&file).unwrap();
