@@ -309,7 +309,7 @@ impl Engine {
         };
         links::connect(file, &mut workers)?;
         opened()?;
-        let (mut nodes, builders) = match built {
+        let (nodes, builders) = match built {
             Some(built) => built,
             None => build_nodes(file, &workers, &accounts, &confined.unwrap_or_default())?,
         };
@@ -350,8 +350,9 @@ impl Engine {
             functions,
             existing_taps: vec![existing_taps],
         };
-        for (planned, rebuild) in workers.into_iter().zip(clients) {
-            let mut graph = Graph::new(&planned.plan.blueprint, nodes.remove(0), engine.pool.clone());
+        let mut graphs = vec![];
+        for ((planned, rebuild), nodes) in workers.iter().zip(&clients).zip(nodes) {
+            let mut graph = Graph::new(&planned.plan.blueprint, nodes, engine.pool.clone());
             if !file.segments.is_empty() {
                 graph.fuse(&file.segments);
                 engine.notes.extend(fused::notes(planned.cpu, &planned.plan.blueprint, &graph));
@@ -359,6 +360,10 @@ impl Engine {
             graph.set_time(engine.graph_started.elapsed());
             let notes = saved.restore(file, &planned.plan.nfs, rebuild.builders(), &mut graph);
             engine.not_restored.extend(notes);
+            graphs.push(graph);
+        }
+        // all copies have restored what they share
+        for ((planned, rebuild), graph) in workers.into_iter().zip(clients).zip(graphs) {
             engine.spawn_worker(planned, graph, rebuild, &cores)?;
         }
         engine.update_watched();
