@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest time in which it opens the ports.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time in which it ends once it has closed its socket.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest time for packets in the rings of packet sockets to be received, and again for all to be forwarded.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 /// Interval of checks meanwhile, and checks in a row that find no packet.
@@ -93,8 +95,7 @@ impl Upgrade {
             Ok(None) if self.started.elapsed() > PREPARE_TIMEOUT => "was not prepared in time".to_owned(),
             Ok(prepared) => return Ok(prepared),
             Err(_) => {
-                let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
-                format!("ended before it was prepared ({status}); its messages are among those of the run")
+                format!("ended before it was prepared ({}); its messages are among those of the run", self.end())
             }
         };
         refuse(&self.result, Refusal::new(format!("the new process {failed}; nothing has changed")));
@@ -105,8 +106,21 @@ impl Upgrade {
     pub(super) fn cancel(mut self, why: &str) {
         // ignore errors: it has ended
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
         refuse(&self.result, Refusal::new(why));
+    }
+
+    /// Waits for the end of the new process, which has closed its socket; returns its status.
+    fn end(&mut self) -> String {
+        let deadline = Instant::now() + END_TIMEOUT;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status.to_string(),
+                Ok(None) if Instant::now() < deadline => sleep(CHECK_INTERVAL),
+                Ok(None) => drop(self.child.kill()),
+                Err(e) => return e.to_string(),
+            }
+        }
     }
 
     /// Stops the chains and has the new process continue them.
@@ -143,8 +157,7 @@ impl Upgrade {
                 (summary, Ok(upgraded))
             }
             Err(e) => {
-                let _ = self.child.kill();
-                let status = self.child.wait().map_or_else(|e| e.to_string(), |status| status.to_string());
+                let status = self.end();
                 let why = if e.kind() == io::ErrorKind::UnexpectedEof { String::new() } else { format!("{e}; ") };
                 let problem = format!(
                     "the new process has not opened the ports ({why}{status}); this program opens them again, with the \
