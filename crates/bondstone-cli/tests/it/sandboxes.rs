@@ -472,7 +472,7 @@ fn faults_of_an_nf_do_not_affect_other_processes() {
         );
         let program = crate::common::misbehave();
         let Some(mut run) = SandboxedRun::of(kind, &text, program.to_str().unwrap()) else { continue };
-        run.running.wait_for(&format!("{kind}: {how}: the end of its process"), |line| {
+        let lines = run.running.wait_for(&format!("{kind}: {how}: the end of its process"), |line| {
             // with pages of 4 KiB the kernel may kill the process before the allocation fails
             let killed = how == "allocate" && small_pages && line.contains("killed by signal 9");
             let is_expected = line.contains(expected) || killed;
@@ -480,8 +480,12 @@ fn faults_of_an_nf_do_not_affect_other_processes() {
             assert!(!is_reported || how == "connect" || !line.contains("made a system call"), "{kind}: {how}: {line}");
             is_reported
         });
-        // the other chain forwards meanwhile
-        run.running.wait_for(&format!("{kind}: {how}: more"), |line| line.contains("pps"));
+        // the other chain forwards meanwhile, and another process is started
+        let mut rates = lines.iter().filter(|line| line.contains("pps")).count() + 1;
+        run.running.wait_for(&format!("{kind}: {how}: more"), |line| {
+            rates -= usize::from(line.contains("pps"));
+            rates == 0
+        });
         let summary = run.end(4);
         assert!(summary.sandbox("bad").number("/starts") > 1, "{kind}: {how}: {}", summary.0);
         let other = [summary.port("in2").number("/received"), summary.port("out2").number("/sent")];
