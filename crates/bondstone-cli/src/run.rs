@@ -317,9 +317,9 @@ impl Run {
         upgrade: Upgrade,
         (chains, sockets): (SandboxedEngine, &[PacketSocket]),
         server: Option<Server>,
-        manager: ServiceManager,
+        mut manager: ServiceManager,
     ) -> anyhow::Result<Exit> {
-        let (summary, end) = upgrade.hand_over(chains, sockets);
+        let (summary, end) = upgrade.hand_over(chains, sockets, &mut manager);
         match end {
             Ok(upgraded) => {
                 manager.replaced_by(upgraded.pid);

@@ -1,11 +1,14 @@
 //! Replacing the process of a run by one of the program that is installed now.
 
 use super::hand_over::{Order, Stopped, VARIABLE, read_frame, receive_prepared, write_frame};
+use crate::notify::ServiceManager;
 use control::{Refusal, Reply, Upgraded};
 use diagnostics::Diagnostic;
 use dpdk::PacketSocket;
 use runtime::{SavedState, Summary, monotonic_nanos};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use sandbox::SandboxedEngine;
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -23,6 +26,8 @@ use std::time::{Duration, Instant};
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest time in which it opens the ports.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval at which the service manager is notified meanwhile.
+const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
 /// Longest time in which it ends once it has closed its socket.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest time for packets in the rings of packet sockets to be received, and again for all to be forwarded.
@@ -52,7 +57,7 @@ impl Upgrade {
         ((chain, text), elapsed): ((&Path, &str), Duration),
         result: Sender<Result<Reply, Refusal>>,
     ) -> Option<Upgrade> {
-        let started = check(chains).and_then(|()| {
+        let started = chains.engine().check_hand_over().and_then(|()| {
             let order = Order {
                 pid: std::process::id(),
                 chain: chain.to_owned(),
@@ -92,7 +97,12 @@ impl Upgrade {
     /// It has failed; the client has been told.
     pub(super) fn poll(&mut self) -> Result<Option<Vec<PacketSocket>>, ()> {
         let failed = match receive_prepared(&self.socket) {
-            Ok(None) if self.started.elapsed() > PREPARE_TIMEOUT => "was not prepared in time".to_owned(),
+            Ok(None) if self.started.elapsed() > PREPARE_TIMEOUT => {
+                // ignore errors: it has ended
+                let _ = self.child.kill();
+                self.end();
+                format!("was not prepared after {} s", PREPARE_TIMEOUT.as_secs())
+            }
             Ok(prepared) => return Ok(prepared),
             Err(_) => {
                 format!("ended before it was prepared ({}); its messages are among those of the run", self.end())
@@ -123,7 +133,20 @@ impl Upgrade {
         }
     }
 
-    /// Stops the chains and has the new process continue them.
+    /// Waits until the new process reports that the chains run.
+    fn await_report(&self, manager: &mut ServiceManager) -> io::Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        self.socket.set_read_timeout(Some(ALIVE_INTERVAL))?;
+        loop {
+            match recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK) {
+                Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => manager.alive(),
+                Err(e) => return Err(e.into()),
+                Ok(_) => return self.socket.set_read_timeout(Some(START_TIMEOUT)),
+            }
+        }
+    }
+
+    /// Stops the chains and has the new process continue them. Tells the manager meanwhile that the run is not hung.
     ///
     /// # Errors
     /// The new process does not run them: what this program goes on with.
@@ -131,6 +154,7 @@ impl Upgrade {
         mut self,
         chains: SandboxedEngine,
         sockets: &[PacketSocket],
+        manager: &mut ServiceManager,
     ) -> (Summary, Result<Upgraded, Resume>) {
         let prepare_ms = self.started.elapsed().as_secs_f64() * 1e3;
         let ports = chains.snapshot().ports.into_iter().filter(|port| port.link == Some(true));
@@ -144,11 +168,8 @@ impl Upgrade {
             let _ = socket.and_then(|mut socket| write_frame(&mut socket, &frame));
             let _ = sender.send(frame);
         });
-        let upgraded = self.socket.set_read_timeout(Some(START_TIMEOUT)).and_then(|()| {
-            let report = read_frame(&mut self.socket)?;
-            Ok(Upgraded { prepare_ms, ..serde_json::from_slice(&report)? })
-        });
-        match upgraded {
+        let report = self.await_report(manager).and_then(|()| read_frame(&mut self.socket));
+        match report.and_then(|report| Ok(Upgraded { prepare_ms, ..serde_json::from_slice(&report)? })) {
             Ok(upgraded) => {
                 // ignore errors: the client is gone
                 let _ = self
@@ -194,11 +215,6 @@ impl Resume {
             Err(e) => e,
         }
     }
-}
-
-/// Checks whether another process can continue the chains.
-fn check(chains: &SandboxedEngine) -> Result<(), Diagnostic> {
-    chains.engine().check_hand_over()
 }
 
 fn refuse(result: &Sender<Result<Reply, Refusal>>, refusal: Refusal) {
