@@ -14,7 +14,7 @@ use std::io::Write;
 /// learned addresses, and ends with its summary. If the new process fails, the old one runs on.
 ///
 /// For some milliseconds nothing is forwarded. Packets that arrive then wait in the rings of packet sockets
-/// (af_packet); other ports are closed and opened again. Taps and captures cannot be handed over.
+/// (af_packet); other ports are closed and opened again. Taps, captures and af_xdp cannot be handed over.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -12,12 +12,20 @@ impl Engine {
     /// Returns an error for the first port that another process cannot go on with.
     ///
     /// # Errors
-    /// A port is a tap or a capture.
+    /// A port is a tap, an AF_XDP socket or a capture.
     pub fn check_hand_over(&self) -> Result<(), Diagnostic> {
         let problem = |port: &config::Port| match (&port.device, scheme_and_target(&port.device)) {
             (_, Some(("tap", name))) => Some((
                 format!("port {:?}: the tap {name} ends with its process", port.name),
                 "use one end of a veth pair instead (af_packet:INTERFACE), or restart",
+            )),
+            // tried on veth: creating the socket fails until the process that had one has ended
+            (_, Some(("af_xdp", name))) => Some((
+                format!(
+                    "port {:?}: no other process can open an AF_XDP socket of {name} before this one ends",
+                    port.name
+                ),
+                "use af_packet:INTERFACE instead, or restart",
             )),
             (Device::Pcap(_), _) => Some((
                 format!("port {:?}: a capture cannot be continued by another process", port.name),
