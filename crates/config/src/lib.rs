@@ -47,7 +47,7 @@ mod virtual_function;
 pub use changes::{Changed, ChangedNf, Changes, NfChange};
 pub use device::{Device, full_pci_address};
 pub use file::{Clock, Shuffle, Traffic};
-pub use partition::Partition;
+pub use partition::{Partition, unused_name};
 pub use plan::{Chain, ChainFile, Link, NfConfig, Port, ServiceClass, Spreading, Start, WorkerPlan};
 pub use reader::Reader;
 pub use sandbox::{Crossing, CrossingKind, Idle, Isolation, Sandbox, Side, SpreadBy, Transport};

@@ -503,8 +503,9 @@ impl Partition {
     }
 }
 
-/// Returns a name for part `part` of a chain that is not in `taken`, and adds it there.
-fn unused_name(name: &str, part: usize, taken: &mut BTreeSet<String>) -> String {
+/// Returns a name that is not in `taken`, and adds it there: `name`, shortened to the limit of names, and the first unused
+/// number from `part`, or 1.
+pub fn unused_name(name: &str, part: usize, taken: &mut BTreeSet<String>) -> String {
     let of = |n: usize| {
         let number = format!("-{n}");
         format!("{}{number}", &name[..name.len().min(32 - number.len())])

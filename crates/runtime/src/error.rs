@@ -1,6 +1,7 @@
 //! Errors of starting a chain file.
 
-use diagnostics::Diagnostics;
+use config::ChainFile;
+use diagnostics::{Diagnostic, Diagnostics};
 use dpdk::Memory;
 
 /// An error that prevents a chain file from running.
@@ -28,6 +29,18 @@ pub enum Error {
         /// The operation that failed, and the cause.
         problem: String,
     },
+}
+
+impl Error {
+    /// Returns the error for differences to the chain file that runs which only a start can make.
+    #[must_use]
+    pub fn needs_restart(file: &ChainFile, problems: &[String]) -> Error {
+        let problem = |problem: &String| {
+            let d = Diagnostic::new(problem).remedy("restore it, or start the file again: bondstone stop, then run");
+            Diagnostic { file: Some(file.file.clone()), ..d }
+        };
+        Error::Input(Diagnostics(problems.iter().map(problem).collect()))
+    }
 }
 
 /// Describes a thread that cannot be created.

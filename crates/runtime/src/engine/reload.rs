@@ -19,7 +19,7 @@ use crate::worker::rebuild::NodeBuilder;
 use crate::worker::schedule::ChainUsage;
 use crate::{IdlePolicy, LinkStats};
 use config::{ChainFile, Changed, Changes, Device, NfChange, NfConfig, Port, WorkerPlan};
-use diagnostics::{Diagnostic, Diagnostics};
+use diagnostics::Diagnostics;
 use dpdk::Mempool;
 use graph::{
     Blueprint, BuildContext, FileVersion, Graph, NewNode, NodeStats, Origin, Replacement, SettingFiles, SharedState,
@@ -98,7 +98,7 @@ impl Engine {
             changes.restart = self.unsupported_ports(file, &changes);
         }
         if !changes.restart.is_empty() {
-            return Err(needs_restart(file, &changes.restart));
+            return Err(Error::needs_restart(file, &changes.restart));
         }
         links::connect(file, &mut planned)?;
         let names = self.names.with(file, self.on_wires);
@@ -301,7 +301,8 @@ impl Engine {
             notes: vec![],
             rx_interrupts: self.options.idle == IdlePolicy::Sleep,
         };
-        let mut layout = reload.lay_out(&mut setup, planned).map_err(|problems| needs_restart(file, &problems))?;
+        let mut layout =
+            reload.lay_out(&mut setup, planned).map_err(|problems| Error::needs_restart(file, &problems))?;
         let taps = record_taps(added.iter().map(|port| &file.ports[*port]))?;
         setup.open(&added, planned)?;
         layout.add_new(file, names, planned);
@@ -621,15 +622,6 @@ fn adopt<K, S>(
     workers[from].counted_elsewhere.add_wrapping(&counts);
     workers[to].counted_elsewhere.subtract_wrapping(&counts);
     list(&mut workers[to]).push(entry);
-}
-
-/// Returns the error for differences that only a start can make.
-fn needs_restart(file: &ChainFile, problems: &[String]) -> Error {
-    let problem = |problem: &String| {
-        let d = Diagnostic::new(problem).remedy("restore it, or start the file again: bondstone stop, then run");
-        Diagnostic { file: Some(file.file.clone()), ..d }
-    };
-    Error::Input(Diagnostics(problems.iter().map(problem).collect()))
 }
 
 /// Moves the threads of the process that are to run on the CPUs `from`, which are those without workers, to `to`.

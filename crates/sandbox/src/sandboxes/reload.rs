@@ -4,15 +4,12 @@ use super::instance::{self, Common, Instance, Place};
 use super::tools::Tools;
 use super::{InFlight, Sandboxes, check_cpus, statistics};
 use crate::placement::{choose_cpus, shares_cpus, sleep_when_idle};
-use config::{ChainFile, Changes, Sandbox};
+use config::{ChainFile, Changes, Sandbox, unused_name};
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
 use runtime::{Engine, Error, IdlePolicy, Summary};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-
-/// Longest name of a port in bytes.
-const MAX_NAME: usize = 32;
 
 /// All that a reload has prepared.
 pub(crate) struct Prepared {
@@ -60,7 +57,7 @@ impl Sandboxes {
         }
         self.check_names(file, &mut changes);
         if !changes.restart.is_empty() {
-            return Err(needs_restart(file, &changes.restart));
+            return Err(Error::needs_restart(file, &changes.restart));
         }
         let mut planned = file.clone();
         let mut names = self.used_names(file, &engine.snapshot());
@@ -76,7 +73,7 @@ impl Sandboxes {
                     generation += 1;
                     sandbox.generation = generation;
                     let of = sandbox.name.clone();
-                    sandbox.rename_ports(|| unused_name(&of, &mut names));
+                    sandbox.rename_ports(|| unused_name(&of, 1, &mut names));
                     added.push(n);
                 }
             }
@@ -225,24 +222,4 @@ impl Leaving {
         self.instances.iter().for_each(|instance| instance.process.request_report());
         self.in_flight.have_returned(&self.instances, done, true)
     }
-}
-
-/// Returns a name for a port of a sandbox that is not in `used`, and adds it there.
-fn unused_name(sandbox: &str, used: &mut BTreeSet<String>) -> String {
-    let of = |n: usize| {
-        let number = format!("-{n}");
-        format!("{}{number}", &sandbox[..sandbox.len().min(MAX_NAME - number.len())])
-    };
-    let name = (1..).map(of).find(|name| !used.contains(name)).unwrap_or_default();
-    used.insert(name.clone());
-    name
-}
-
-/// Returns the error for differences that only a start can make.
-fn needs_restart(file: &ChainFile, problems: &[String]) -> Error {
-    let problem = |problem: &String| {
-        let d = Diagnostic::new(problem).remedy("restore it, or start the file again: bondstone stop, then run");
-        Diagnostic { file: Some(file.file.clone()), ..d }
-    };
-    Error::Input(Diagnostics(problems.iter().map(problem).collect()))
 }
