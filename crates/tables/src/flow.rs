@@ -47,6 +47,7 @@ mod store;
 
 pub use key::{FlowKey, Seed, Tuple4, Tuple6};
 pub use settings::{CAPACITY_MOST, Error, Full, Settings};
+pub use store::later;
 
 use crate::Backing;
 use core::fmt;

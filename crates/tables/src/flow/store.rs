@@ -14,6 +14,13 @@ const LINE: usize = 64;
 /// Bits of a time.
 const TIME_BITS: u32 = 23;
 
+/// Returns the later of two times of which 23 bits are kept, as [`iter_seen`](super::FlowTable::iter_seen) returns
+/// them.
+#[must_use]
+pub fn later(a: u32, b: u32) -> u32 {
+    if (a.wrapping_sub(b) << (u32::BITS - TIME_BITS)) as i32 >= 0 { a } else { b }
+}
+
 /// Time of the last packet and occupancy of a slot, in 24 bits.
 #[derive(Clone, Copy)]
 pub(super) struct LastSeen([u8; 3]);

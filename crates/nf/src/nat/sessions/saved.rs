@@ -8,14 +8,12 @@ use crate::nat::statistics::Subscribers;
 use crate::saved_flows::SavedKey;
 use graph::{InvalidState, StateReader, StateWriter};
 use serde::{Deserialize, Serialize};
-use tables::flow::Tuple4;
+use tables::flow::{Tuple4, later};
 use wire::IpProtocol;
 
 /// Sessions whose table entries are prefetched together, and buckets with about as many.
 const BURST: usize = 32;
 const BUCKETS: usize = 8;
-/// Bits of a time in the tables.
-const TIME_BITS: u32 = 23;
 
 #[derive(Serialize, Deserialize)]
 struct SavedSession {
@@ -26,11 +24,6 @@ struct SavedSession {
     seen: u32,
     /// State of the outbound and of the inbound translation.
     states: (u8, u8),
-}
-
-/// Returns the later of two times, each with [`TIME_BITS`] bits.
-fn later(a: u32, b: u32) -> u32 {
-    if (a.wrapping_sub(b) << (32 - TIME_BITS)) as i32 >= 0 { a } else { b }
 }
 
 impl SessionTable {
