@@ -54,6 +54,7 @@ mod adversarial;
 mod builder;
 pub mod capture;
 mod cycles;
+mod damage;
 mod harness;
 #[cfg(feature = "proptest")]
 pub mod packets;
@@ -61,6 +62,7 @@ pub mod packets;
 pub use adversarial::AdversarialTraffic;
 pub use builder::HarnessBuilder;
 pub use cycles::{Cost, Costs, CycleMeter};
+pub use damage::Damage;
 pub use harness::Harness;
 
 pub use pcap;

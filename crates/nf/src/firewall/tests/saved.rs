@@ -4,7 +4,7 @@ use crate::Firewall;
 use proptest::prelude::*;
 use std::net::Ipv6Addr;
 use std::time::Duration;
-use testkit::Harness;
+use testkit::{Damage, Harness};
 use wire::{IpProtocol, TcpFlags, build, icmpv4};
 
 const IN: [u8; 4] = [10, 0, 0, 1];
@@ -122,20 +122,15 @@ proptest! {
 
     #[test]
     fn damaged_state_is_rejected_or_harmless(
-        before in traffic(), after in traffic(), at in any::<prop::sample::Index>(), bits in any::<u8>(), truncated in any::<bool>()
+        before in traffic(), after in traffic(), damage in Damage::any()
     ) {
         let mut old = firewall("connections = 100");
         before.iter().for_each(|(_, packet)| drop(old.feed(&[packet.frame()])));
         let mut state = old.save();
-        let at = at.index(state.len());
-        if truncated {
-            state.truncate(at);
-        } else {
-            state[at] ^= bits;
-        }
+        let end = damage.apply(&mut state);
         let mut new = firewall("connections = 100");
         let restored = new.restore(&state, Duration::from_secs(1));
-        prop_assert!(!truncated || at == 0 || restored.is_err());
+        prop_assert!(matches!(end, None | Some(0)) || restored.is_err());
         for (n, (_, packet)) in after.iter().enumerate() {
             new.feed(&[packet.frame()]);
             new.advance(Duration::from_millis(n as u64));

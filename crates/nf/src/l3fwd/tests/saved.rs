@@ -1,6 +1,7 @@
 //! State for the process that replaces this one.
 
 use super::*;
+use testkit::Damage;
 use testkit::proptest::prelude::*;
 
 fn restored(more: &str, old: &mut Harness) -> Harness {
@@ -79,17 +80,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
     fn damaged_state_is_rejected_or_harmless(
-        at in any::<prop::sample::Index>(), bits in 1..=255u8, truncated in any::<bool>()
+        damage in Damage::any()
     ) {
         let mut old = router(DEFAULT);
         learn_host(&mut old);
         let mut state = old.save();
-        let at = at.index(state.len());
-        if truncated {
-            state.truncate(at);
-        } else {
-            state[at] ^= bits;
-        }
+        damage.apply(&mut state);
         let mut new = router(DEFAULT);
         let _ = new.restore(&state, Duration::from_secs(1));
         new.advance(Duration::from_secs(1));

@@ -31,12 +31,22 @@ pub(super) struct Model {
 }
 
 impl Model {
+    /// Sends packets of these clients, which the balancer forwards to the backends of the model.
+    pub(super) fn agrees(&mut self, bench: &mut Harness, gre: bool, clients: Vec<Client>) -> Result<(), TestCaseError> {
+        for mut client in clients {
+            client.v6 &= gre;
+            let received = contents(&bench.feed_one(&client.frame()).unwrap());
+            prop_assert_eq!(received.dst, IpAddr::from([10, 0, 0, self.send(client)]), "{:?}", client);
+        }
+        Ok(())
+    }
+
     pub(super) fn reload(&mut self, backends: u8) {
         self.backends = (1..=6).filter(|n| backends >> (n - 1) & 1 != 0).collect();
         self.connections.values_mut().for_each(|b| *b = b.filter(|b| self.backends.contains(b)));
     }
 
-    pub(super) fn send(&mut self, client: Client) -> u8 {
+    fn send(&mut self, client: Client) -> u8 {
         let known = self.connections.get(&client).copied();
         if let Some(Some(backend)) = known {
             return backend;
@@ -86,13 +96,7 @@ proptest! {
         let mut moved = 0;
         for step in steps {
             match step {
-                Step::Packets(clients) => {
-                    for mut client in clients {
-                        client.v6 &= gre;
-                        let received = contents(&bench.feed_one(&client.frame()).unwrap());
-                        prop_assert_eq!(received.dst, IpAddr::from([10, 0, 0, model.send(client)]), "{:?}", client);
-                    }
-                }
+                Step::Packets(clients) => model.agrees(&mut bench, gre, clients)?,
                 Step::Reload(backends) => {
                     moved += bench.counter("moved");
                     let (node, next) = node(&settings(forward, backends, 0), Some(&pool));

@@ -5,6 +5,7 @@ use super::reload::{ALL, Model, settings, states};
 use super::*;
 use std::collections::HashMap;
 use std::time::Duration;
+use testkit::Damage;
 use testkit::proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -30,13 +31,7 @@ proptest! {
         let mut pools = vec![];
         for step in steps {
             match step {
-                Step::Packets(clients) => {
-                    for mut client in clients {
-                        client.v6 &= gre;
-                        let received = contents(&bench.feed_one(&client.frame()).unwrap());
-                        prop_assert_eq!(received.dst, IpAddr::from([10, 0, 0, model.send(client)]), "{:?}", client);
-                    }
-                }
+                Step::Packets(clients) => model.agrees(&mut bench, gre, clients)?,
                 Step::Upgrade(backends) => {
                     let (mut new, pool) = balancer(&settings(forward, backends, 0));
                     new.restore(&bench.save(), bench.now()).unwrap();
@@ -57,20 +52,15 @@ proptest! {
 
     #[test]
     fn damaged_state_is_rejected_or_harmless(
-        before in clients(20), after in clients(20), at in any::<prop::sample::Index>(), bits in 1..=255u8, truncated in any::<bool>()
+        before in clients(20), after in clients(20), damage in Damage::any()
     ) {
         let text = settings("gre", ALL, 0);
         let ((mut old, _old_pool), (mut new, _pool)) = (balancer(&text), balancer(&text));
         before.iter().for_each(|client| drop(old.feed(&[client.frame()])));
         let mut state = old.save();
-        let at = at.index(state.len());
-        if truncated {
-            state.truncate(at);
-        } else {
-            state[at] ^= bits;
-        }
+        let end = damage.apply(&mut state);
         let is_valid = new.restore(&state, Duration::from_secs(1)).is_ok();
-        prop_assert!(!truncated || !is_valid);
+        prop_assert!(end.is_none() || !is_valid);
         after.iter().for_each(|client| drop(new.feed(&[client.frame()])));
         new.advance(Duration::from_millis(2000));
         prop_assert!(new.counter("connections") <= (before.len() + after.len()) as u64);

@@ -1,6 +1,7 @@
 //! State for the process that replaces this one.
 
 use super::*;
+use testkit::Damage;
 
 fn restored(settings: &str, old: &mut Harness) -> Harness {
     let mut new = Harness::new::<Bridge>(settings);
@@ -49,20 +50,15 @@ fn a_smaller_table_takes_what_fits() {
 proptest! {
     #[test]
     fn damaged_state_is_rejected_or_harmless(
-        at in any::<prop::sample::Index>(), bits in 1..=255u8, truncated in any::<bool>()
+        damage in Damage::any()
     ) {
         let mut old = Harness::new::<Bridge>(PORTS);
         (1..20u8).for_each(|host| drop(old.feed_input(usize::from(host % 3), &[frame(host, 0xff)])));
         let mut state = old.save();
-        let at = at.index(state.len());
-        if truncated {
-            state.truncate(at);
-        } else {
-            state[at] ^= bits;
-        }
+        let end = damage.apply(&mut state);
         let mut new = Harness::new::<Bridge>(PORTS);
         let is_valid = new.restore(&state, Duration::from_secs(1)).is_ok();
-        prop_assert!(!truncated || !is_valid);
+        prop_assert!(end.is_none() || !is_valid);
         (1..20).for_each(|host| drop(new.feed_input(0, &[frame(30, host)])));
         new.advance(Duration::from_secs(1));
         prop_assert!(new.counter("mac_entries") <= 20);

@@ -2,8 +2,8 @@
 
 use super::*;
 use std::net::UdpSocket;
-use testkit::HarnessBuilder;
 use testkit::proptest::prelude::*;
+use testkit::{Damage, HarnessBuilder};
 
 /// Unit of the clock of the session tables.
 const UNIT: Duration = Duration::from_millis(256);
@@ -129,22 +129,15 @@ proptest! {
         settings in settings(),
         before in traffic(),
         after in traffic(),
-        at in any::<prop::sample::Index>(),
-        bits in 1..=255u8,
-        truncated in any::<bool>(),
+        damage in Damage::any(),
     ) {
         let mut old = Nat::new(&settings);
         before.iter().for_each(|(_, step)| drop(step.feed(&mut old, 0)));
         let mut state = old.0.save();
-        let at = at.index(state.len());
-        if truncated {
-            state.truncate(at);
-        } else {
-            state[at] ^= bits;
-        }
+        let end = damage.apply(&mut state);
         let mut new = Nat::new(&settings);
         let is_valid = new.0.restore(&state, Duration::from_secs(1)).is_ok();
-        prop_assert!(!truncated || !is_valid);
+        prop_assert!(end.is_none() || !is_valid);
         for (n, (_, step)) in after.iter().enumerate() {
             drop(step.feed(&mut new, 0));
             new.0.advance(Duration::from_millis(n as u64));
