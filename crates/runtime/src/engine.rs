@@ -24,6 +24,7 @@ use nodes::build_nodes;
 use planned_worker::{PlannedWorker, plan_workers};
 use port_setup::PortSetup;
 pub use reload::Reloaded;
+use saved_state::SavedNode;
 pub use saved_state::{Predecessor, SavedState, monotonic_nanos};
 
 use crate::cpu::{Strategy, allowed_cpus, pin, set_affinity};
@@ -766,6 +767,13 @@ impl Engine {
         self.finish()
     }
 
+    /// Passes what nodes have saved to the process that continues the chains, once.
+    fn pass_state(&mut self, saved: &mut Vec<SavedNode>) {
+        if let Some(successor) = self.successor.take() {
+            successor(SavedState::new(self.graph_started, core::mem::take(saved)));
+        }
+    }
+
     /// Waits for stopped workers, closes everything, and returns the final counts.
     fn finish(mut self) -> Summary {
         self.drain.released.store(true, Ordering::Relaxed);
@@ -792,10 +800,8 @@ impl Engine {
                 None => {}
             }
         }
-        if self.file.ports.iter().all(|port| saved_state::is_shareable(&port.device))
-            && let Some(successor) = self.successor.take()
-        {
-            successor(SavedState::new(self.graph_started, core::mem::take(&mut saved)));
+        if self.file.ports.iter().all(|port| saved_state::is_shareable(&port.device)) {
+            self.pass_state(&mut saved);
         }
         for (worker, ports) in &mut ended {
             for (input, n) in worker.discard_queued() {
@@ -830,9 +836,7 @@ impl Engine {
         }
         // a port closes with its last queue handle, and returns the packets that its driver held
         drop((ended, std::mem::take(&mut self.monitors)));
-        if let Some(successor) = self.successor.take() {
-            successor(SavedState::new(self.graph_started, core::mem::take(&mut saved)));
-        }
+        self.pass_state(&mut saved);
         drop(self.watchdog.take().map(JoinHandle::join));
         // an abandoned worker may still have a port on a virtual function
         if stuck.is_empty() {

@@ -122,7 +122,7 @@ pub struct Worker {
     inputs_closed: bool,
     /// True if the worker has not got chains yet, which is no end of its inputs.
     awaits_chains: bool,
-    /// What its nodes have saved, once the worker has ended.
+    /// State that its nodes have saved, once the worker has ended.
     saved: Vec<Option<Vec<u8>>>,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Order {
     pub(super) resumes: bool,
 }
 
-/// What a process has left.
+/// The state of a process that has stopped receiving.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Stopped {
     /// Time at which it stopped receiving, on the monotonic clock.

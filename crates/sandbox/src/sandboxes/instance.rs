@@ -49,7 +49,7 @@ pub(super) struct Place {
     pub(super) user: u32,
 }
 
-/// What instances of a chain file have in common.
+/// The file, folder and tools of the instances of a chain file.
 pub(super) struct Common<'a> {
     pub(super) file: &'a ChainFile,
     /// Folder of the run.
