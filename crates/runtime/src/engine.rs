@@ -358,7 +358,9 @@ impl Engine {
                 graph.fuse(&file.segments);
                 engine.notes.extend(fused::notes(planned.cpu, &planned.plan.blueprint, &graph));
             }
-            graph.set_time(engine.graph_started.elapsed());
+            if !engine.follows_captures() {
+                graph.set_time(engine.graph_started.elapsed());
+            }
             let notes = saved.restore(file, &planned.plan.nfs, rebuild.builders(), &mut graph);
             engine.not_restored.extend(notes);
             graphs.push(graph);
@@ -417,8 +419,7 @@ impl Engine {
         if chains.is_empty() {
             worker.await_chains();
         }
-        // wires replace captures in a benchmark
-        if file.clock == Clock::Capture && !self.on_wires {
+        if self.follows_captures() {
             worker.set_capture_clock();
         }
         worker.set_idle(self.options.idle);
@@ -547,6 +548,11 @@ impl Engine {
             Start::Port(port) => self.end(port),
             Start::Link(link) => self.end(self.file.ports.len() + link),
         }
+    }
+
+    /// Returns true if captures give the time of the graphs. In a benchmark, wires replace them.
+    fn follows_captures(&self) -> bool {
+        self.file.clock == Clock::Capture && !self.on_wires
     }
 
     /// Returns the schedule of a worker's chains, and the usage of each by its name; nothing if they are served in turn.
