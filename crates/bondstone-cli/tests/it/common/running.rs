@@ -4,7 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -150,6 +150,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let lines = self.said.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = lines.len().saturating_sub(40);
+            let ended = self.child.try_wait().ok().flatten();
+            eprintln!("process {}, ended: {ended:?}, wrote at the end:\n{}", self.child.id(), lines[last..].join("\n"));
+        }
         // errors: it has ended already
         let _ = self.child.kill();
         let _ = self.child.wait();
