@@ -517,6 +517,7 @@ impl Worker {
         }
         self.set_idle(exchange.idle);
         self.awaits_chains = false;
+        self.drained.store(false, Ordering::Relaxed);
         self.process_first(first);
         // ignore errors: the thread that waited for it has given up
         let _ = exchange.replaced.send(start.elapsed());
@@ -699,7 +700,7 @@ impl Worker {
                 break;
             }
             let may_receive = |i: &Input| i.drain.is_endless() && !i.rx.finished();
-            if idle == idle_polls && !self.inputs.iter().any(may_receive) {
+            if idle == idle_polls && !self.awaits_chains && !self.inputs.iter().any(may_receive) {
                 self.drained.store(true, Ordering::Relaxed);
             }
             idle += 1;

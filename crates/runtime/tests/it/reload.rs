@@ -218,6 +218,33 @@ fn links_lead_to_other_cpus() {
     assert_eq!(results.len(), 35);
 }
 
+/// A worker that has only received from other workers gets the port that packets arrive at.
+#[test]
+fn a_run_without_packets_goes_on_after_its_chains_have_moved() {
+    let _alone = alone();
+    let folder = Folder::new();
+    let file = |cpus: &[usize]| {
+        let [front, back] = [cpus, &[1]].map(allowed);
+        let text = format!(
+            "bondstone = 1\n[port.in]\ndevice = \"null\"\n[port.out]\ndevice = \"null\"\n[nf.seen]\nkind = \"count\"\n\
+             [[chain]]\npath = [\"in\", \"seen\"]\ncores = {front:?}\n\
+             [[chain]]\npath = [\"seen.out\", \"out\"]\ncores = {back:?}\n"
+        );
+        parse(&folder, &text)
+    };
+    let (mut engine, _ends) = Engine::start_on_wires(&file(&[0]), 1024).unwrap();
+    let goes_on = |engine: &Engine| {
+        (0..10).all(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            !engine.is_finished()
+        })
+    };
+    assert!(goes_on(&engine));
+    engine.reload(&file(&[1])).unwrap();
+    assert!(goes_on(&engine));
+    assert!(engine.stop().balanced);
+}
+
 /// Packets circulate in a ring, as long as a chain forwards them.
 #[test]
 fn ports_are_added_and_removed() {
