@@ -30,7 +30,7 @@ use std::sync::Arc;
 use words::{Words, either};
 
 pub use address::Address;
-pub use limits::{Limits, MAX_GROUPS, MAX_VALUE};
+pub use limits::{Limits, MAX_GROUPS, MAX_TAG, MAX_VALUE};
 pub use look_up::Isa;
 pub use writer::{Usage, Writer};
 

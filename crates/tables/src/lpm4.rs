@@ -1,7 +1,7 @@
 //! IPv4 routes: longest prefix match by one or two loads.
 //!
 //! DIR-24-8: 2^24 words for the first 24 bits of an address, and a group of 256 for each /24 that has a longer prefix. The
-//! values are 1 to 2^31 - 1; 0 means no route.
+//! values are 1 to 2^30 - 1; 0 means no route.
 //!
 //! Measured on a real Internet table (901,899 prefixes, 451 groups; Sapphire Rapids, counter at 2.7 GHz, huge pages, bursts
 //! of 32, destinations random within random routes; median cycles for one look-up, equal within some 5 % from run to run;

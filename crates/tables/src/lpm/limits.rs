@@ -11,8 +11,13 @@ pub(super) const GROUP: usize = 256;
 /// Set in what a word holds that is no value: the other bits are the number of a group.
 pub(super) const LINK: u32 = 1 << 31;
 
+/// Bits of a value; the two above it in a route are its tag.
+pub(super) const VALUE_BITS: u32 = 30;
+
 /// The largest value of a route.
-pub const MAX_VALUE: u32 = LINK - 1;
+pub const MAX_VALUE: u32 = (1 << VALUE_BITS) - 1;
+/// The largest tag of a route.
+pub const MAX_TAG: u8 = 3;
 /// The most groups that a table can be made for: their words are indexed by 31 bits.
 pub const MAX_GROUPS: usize = (LINK as usize - TOP) / GROUP;
 

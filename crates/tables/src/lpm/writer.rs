@@ -4,7 +4,7 @@ use super::groups::Groups;
 use super::prefix::Prefix;
 use super::rules::Rules;
 use super::words::first;
-use super::{Address, Error, GROUP, LINK, Limits, MAX_VALUE, Shared, TOP, Table};
+use super::{Address, Error, GROUP, LINK, Limits, MAX_TAG, MAX_VALUE, Shared, TOP, Table};
 
 /// Depth of a word that links to a group. Of a value it is 1 more than the length of the prefix it comes from, and 0 is
 /// "no route".
@@ -72,8 +72,17 @@ impl<A: Address> Writer<A> {
     /// # Errors
     /// [`Error`]; nothing has changed then.
     pub fn insert(&mut self, address: impl Into<A>, len: u8, value: u32) -> Result<Option<u32>, Error> {
+        self.insert_tagged(address, len, value, 0)
+    }
+
+    /// As [`insert`](Self::insert), with a tag of at most [`MAX_TAG`](super::MAX_TAG), which readers do not see: it says
+    /// who the route is from. Routes of [`insert`](Self::insert) have the tag 0. Higher bits of the tag are ignored.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub fn insert_tagged(&mut self, address: impl Into<A>, len: u8, value: u32, tag: u8) -> Result<Option<u32>, Error> {
         let prefix = self.checked(address.into(), len, value)?;
-        self.insert_checked(prefix, value)
+        self.insert_checked(prefix, value, tag & MAX_TAG)
     }
 
     /// Inserts many routes, in any order: shortest first inside, which is much faster than one by one. Of equal prefixes the
@@ -104,7 +113,7 @@ impl<A: Address> Writer<A> {
             let room = self.limits.routes - self.rules.len();
             self.rules.reserve(same_length[0].0.len, same_length.len().min(room));
             for (prefix, value) in same_length {
-                self.insert_checked(*prefix, *value)?;
+                self.insert_checked(*prefix, *value, 0)?;
             }
         }
         routes.clear();
@@ -130,6 +139,17 @@ impl<A: Address> Writer<A> {
     #[must_use]
     pub fn get(&self, address: impl Into<A>, len: u8) -> Option<u32> {
         self.rules.get(Prefix::new(address.into(), len).ok()?)
+    }
+
+    /// Returns the value of the route `address/len` itself, and its tag.
+    #[must_use]
+    pub fn get_tagged(&self, address: impl Into<A>, len: u8) -> Option<(u32, u8)> {
+        self.rules.get_tagged(Prefix::new(address.into(), len).ok()?)
+    }
+
+    /// Returns the routes with a tag (address, length, value), shortest first, in no order within a length.
+    pub fn of_tag(&self, tag: u8) -> impl Iterator<Item = (A, u8, u32)> {
+        self.rules.of_tag(tag)
     }
 
     /// The longest route that holds `address`: its length and value. From the routes themselves, not from the table.
@@ -168,7 +188,7 @@ impl<A: Address> Writer<A> {
         Ok(prefix)
     }
 
-    fn insert_checked(&mut self, prefix: Prefix<A>, value: u32) -> Result<Option<u32>, Error> {
+    fn insert_checked(&mut self, prefix: Prefix<A>, value: u32, tag: u8) -> Result<Option<u32>, Error> {
         let shared = &*self.table.shared;
         let no_memory = |e: rustix::io::Errno| Error::Memory { what: prefix.shown(), source: e.into() };
         shared.words.hold(value).map_err(no_memory)?;
@@ -179,7 +199,7 @@ impl<A: Address> Writer<A> {
             }
             self.words.make_room(shared, prefix)?;
         }
-        let old = self.rules.insert(prefix, value);
+        let old = self.rules.insert(prefix, value, tag);
         let way = self.words.way_to(shared, prefix);
         if is_new && let [.., (_, group)] = way.links[..prefix.level()] {
             self.words.groups.need(group);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use tables::Pages;
-use tables::lpm::{Address, Error, Isa, Limits, MAX_GROUPS, MAX_VALUE, Writer};
+use tables::lpm::{Address, Error, Isa, Limits, MAX_GROUPS, MAX_TAG, MAX_VALUE, Writer};
 use tables::{lpm4, lpm6};
 
 /// The routes, in the order of address and length, at 128 bits: IPv4 in the upper 32.
@@ -123,6 +123,21 @@ fn agree<A: Wide>(writer: &Writer<A>, model: &Model, probes: &[A]) -> Result<(),
     Ok(())
 }
 
+fn tags_agree<A: Wide>(writer: &Writer<A>, model: &Model) -> Result<(), TestCaseError> {
+    for of in 0..=MAX_TAG {
+        let mut tagged: Vec<_> = writer.of_tag(of).map(|(a, len, value)| ((a.wide(), len), value)).collect();
+        tagged.sort_unstable();
+        let expected = model.0.iter().filter(|(_, v)| tag(**v) == of).map(|(k, v)| (*k, *v));
+        prop_assert!(tagged.into_iter().eq(expected));
+    }
+    Ok(())
+}
+
+/// The tag that routes with this value get.
+fn tag(value: u32) -> u8 {
+    (value % 4) as u8
+}
+
 /// Applies `changes` and compares after each; removes everything again, and then nothing may be left of it.
 fn follows_the_model<A: Wide>(
     writer: &mut Writer<A>,
@@ -138,13 +153,13 @@ fn follows_the_model<A: Wide>(
                 let prefix = A::narrow(address & mask(len));
                 seen.push(address);
                 let old = model.0.insert((prefix.wide(), len), value);
-                prop_assert_eq!(writer.insert(prefix, len, value).unwrap(), old);
+                prop_assert_eq!(writer.insert_tagged(prefix, len, value, tag(value)).unwrap(), old);
                 prop_assert_eq!(writer.get(prefix, len), Some(value));
             }
             Change::Replace(n, value) => {
                 let Some((prefix, len)) = nth(&model, n) else { continue };
                 let old = model.0.insert((prefix, len), value);
-                prop_assert_eq!(writer.insert(A::narrow(prefix), len, value).unwrap(), old);
+                prop_assert_eq!(writer.insert_tagged(A::narrow(prefix), len, value, tag(value)).unwrap(), old);
             }
             Change::Remove(n) => {
                 let Some((prefix, len)) = nth(&model, n) else { continue };
@@ -159,6 +174,7 @@ fn follows_the_model<A: Wide>(
             }
         }
         agree(writer, &model, &probes(&model, &seen))?;
+        tags_agree(writer, &model)?;
     }
     while let Some(((prefix, len), value)) = model.0.pop_first() {
         prop_assert_eq!(writer.remove(A::narrow(prefix), len), Some(value));
