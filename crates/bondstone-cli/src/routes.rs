@@ -40,7 +40,7 @@ Examples:
   bondstone routes add 203.0.113.7/32 blackhole
   bondstone routes add - < new-routes.txt                                # one per line")]
     Add {
-        /// PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole; - reads lines of these forms from standard
+        /// PREFIX via ADDRESS..., PREFIX unreachable, PREFIX prohibit or PREFIX blackhole; - reads lines of these forms from standard
         /// input, and adds all of them or, if one is invalid, none.
         #[arg(required = true, value_name = "PREFIX via ADDRESS")]
         route: Vec<String>,
@@ -99,20 +99,23 @@ fn list(nf: Option<&String>, limit: usize, target: &Target) -> anyhow::Result<Ro
 }
 
 fn print_list(list: &RoutesPage, out: &mut dyn Write) -> std::io::Result<()> {
-    let mut table = Table::new(&["prefix", "target", "interface", "state", "MAC address"]);
-    for Route { prefix, target, interface, via } in &list.routes {
+    let mut table = Table::new(&["prefix", "target", "source", "interface", "state", "MAC address"]);
+    for Route { prefix, target, source, interface, via } in &list.routes {
         if via.is_empty() {
             table.row([
                 prefix.clone(),
                 target.clone(),
+                source.clone(),
                 interface.clone().unwrap_or_default(),
                 String::new(),
                 String::new(),
             ]);
         }
-        for NextHop { address, interface, state, mac } in via {
+        for NextHop { address, interface, weight, state, mac } in via {
             let mac = mac.clone().unwrap_or_default();
-            table.row([prefix.clone(), format!("via {address}"), interface.clone(), state.clone(), mac]);
+            let weight = if *weight == 1 { String::new() } else { format!(" weight {weight}") };
+            let target = format!("via {address}{weight}");
+            table.row([prefix.clone(), target, source.clone(), interface.clone(), state.clone(), mac]);
         }
     }
     write!(out, "{table}")

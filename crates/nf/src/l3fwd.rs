@@ -7,6 +7,7 @@ mod forward;
 mod fragment;
 mod headers;
 mod icmp_errors;
+mod install;
 mod neighbours;
 mod operations;
 mod router;
@@ -16,9 +17,12 @@ mod slow_path;
 use config::Config;
 use diagnostics::Diagnostic;
 use fib::Fib;
+pub use fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
 use graph::{BuildContext, Nf, Node, TakeOver};
+pub use install::RouteUpdate;
 pub use operations::LiveRoutes;
 use router::Router;
+pub use settings::FpmSettings;
 use settings::Settings;
 
 /// `l3fwd`: an IPv4 and IPv6 router (RFC 1812, RFC 8200).
@@ -51,7 +55,10 @@ impl Nf for L3fwd {
             Ok(fib)
         })?;
         let names = Self::interfaces(settings);
-        cx.shared(|| Ok(LiveRoutes::new(fib.clone(), config.clone(), names)))?;
+        let live = cx.shared(|| Ok(LiveRoutes::new(fib.clone(), config.clone(), names)))?;
+        if let Some(before) = cx.before::<LiveRoutes>() {
+            live.take_over(&before);
+        }
         Ok(Router::new(config, fib, cx.copy.0))
     }
 }

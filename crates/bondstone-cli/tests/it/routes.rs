@@ -71,7 +71,7 @@ fn a_route_takes_effect_and_other_flows_lose_no_packet() {
     };
     assert_eq!(routes(&dir), with(&[]));
     let text = command(&dir, &["routes", "list"]).out;
-    assert!(text.contains("via 10.2.0.2  wan        permanent  02:00:00:00:02:02"), "{text}");
+    assert!(text.contains("via 10.2.0.2  static     wan        permanent  02:00:00:00:02:02"), "{text}");
     grows(&dir, "/drops/no_route");
     // an error changes nothing, and names value and remedy
     for (arguments, value) in [

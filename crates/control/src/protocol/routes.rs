@@ -18,8 +18,10 @@ pub enum RouteChange {
 pub struct Route {
     /// Destination prefix.
     pub prefix: String,
-    /// `via`, `connected`, `unreachable` or `blackhole`.
+    /// `via`, `connected`, `unreachable`, `prohibit` or `blackhole`.
     pub target: String,
+    /// `connected`, `static` if the settings or a command have added it, or `fpm` if a routing daemon has.
+    pub source: String,
     /// Interface of a connected network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
@@ -35,6 +37,8 @@ pub struct NextHop {
     pub address: String,
     /// Interface on whose network it is.
     pub interface: String,
+    /// Share of flows in relation to that of the other next hops.
+    pub weight: u16,
     /// State of the neighbour (RFC 4861 §7.3.2): `reachable`, `probe`, `incomplete`, `permanent` if the settings name its
     /// MAC address, or `none` if no packet needed it yet.
     pub state: String,

@@ -1,8 +1,9 @@
 //! Checked configuration of a router.
 
-use super::settings::{InterfaceSettings, Settings};
+use super::settings::{FpmSettings, InterfaceSettings, Settings};
 use diagnostics::Diagnostic;
 use graph::BuildContext;
+use ipnet::IpNet;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,6 +14,9 @@ use wire::{MacAddr, ndp};
 const INTERFACES_MAX: usize = 64;
 /// Maximum of the setting `neighbours_max`.
 const NEIGHBOURS_MAX: u32 = 1 << 20;
+
+/// Maximum of the setting `fpm.routes_max`: the routes that a table holds.
+const FPM_ROUTES_MAX: usize = 1 << 22;
 
 /// An interface.
 #[derive(Clone, Debug)]
@@ -83,6 +87,7 @@ pub(super) struct Config {
     pub(super) neighbour_queue: usize,
     pub(super) icmp_rate: u32,
     pub(super) neighbours_max: usize,
+    pub(super) fpm: Option<FpmSettings>,
 }
 
 fn invalid(key: &'static str, value: impl Display, problem: &str, remedy: &str) -> Diagnostic {
@@ -106,6 +111,10 @@ impl Config {
         if s.reachable_time == 0 {
             return Err(invalid("reachable_time", 0, "neighbours would expire at once", "write seconds, such as 60"));
         }
+        if let Some(fpm) = s.fpm.as_ref().filter(|fpm| fpm.routes_max > FPM_ROUTES_MAX) {
+            let remedy = format!("write at most {FPM_ROUTES_MAX}");
+            return Err(invalid("fpm", fpm.routes_max, "maximum number of routes is out of range", &remedy));
+        }
         let interfaces = s.interface.iter().map(|(name, i)| interface(name, i, cx)).collect::<Result<_, _>>()?;
         Ok(Config {
             interfaces,
@@ -113,7 +122,14 @@ impl Config {
             neighbour_queue: s.neighbour_queue.into(),
             icmp_rate: s.icmp_rate,
             neighbours_max: s.neighbours_max as usize,
+            fpm: s.fpm.clone(),
         })
+    }
+
+    /// Returns true if a routing daemon may install a route to a prefix.
+    pub(super) fn is_allowed(&self, net: IpNet) -> bool {
+        let prefixes = self.fpm.as_ref().map_or(&[][..], |fpm| &fpm.prefixes);
+        prefixes.is_empty() || prefixes.iter().any(|allowed| allowed.0.contains(&net))
     }
 
     /// Returns the interface whose prefix contains an address: the longest prefix, as in the FIB, and of equal ones the

@@ -25,6 +25,7 @@ graph::named_enum! {
         Fragmented = "fragmented",
         NoRoute = "no_route",
         Unreachable = "unreachable",
+        Prohibited = "prohibited",
         Blackhole = "blackhole",
         /// The neighbour did not answer ARP or neighbor discovery.
         NeighbourUnresolved = "neighbour_unresolved",

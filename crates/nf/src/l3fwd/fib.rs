@@ -4,7 +4,10 @@
 //! that of the tables; changes of routes that of [`NextHops`] first.
 
 pub(super) mod adjacency;
+mod groups;
+pub(super) mod installed_routes;
 mod live_changes;
+mod next_hops;
 pub(super) mod route_file;
 pub(super) mod route_tables;
 mod saved_neighbours;
@@ -13,16 +16,20 @@ use super::config::{Config, Interface, mask4, mask6};
 use super::settings::{HostTable, RouteSettings, RouteType, Settings};
 use crate::large_table::Progress;
 use adjacency::{Adjacency, AdjacencyKind};
+use core::sync::atomic::{AtomicU64, Ordering};
 use diagnostics::Diagnostic;
 use graph::BuildContext;
+use groups::Groups;
+pub(super) use groups::Member;
 use ipnet::IpNet;
+pub(super) use next_hops::NextHops;
 use route_file::RouteTarget;
 use route_tables::{Reader, TableError, Writer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
-use wire::{MacAddr, flow, ndp};
+use wire::{MacAddr, ndp};
 
 /// Numbers of the fixed adjacencies.
 const UNREACHABLE: u32 = 1;
@@ -30,13 +37,12 @@ const BLACKHOLE: u32 = 2;
 const MARTIAN: u32 = 3;
 const BROADCAST: u32 = 4;
 const LOCAL: u32 = 5;
+const PROHIBITED: u32 = 6;
 /// Adjacency of the first interface's network; those of the other interfaces follow.
-const CONNECTED: u32 = 6;
+const CONNECTED: u32 = 7;
 
 /// Maximum number of adjacencies of routes: next hops and groups of next hops.
 const ROUTE_ADJACENCIES_MAX: usize = 1 << 16;
-/// Maximum number of different next hops and groups of them.
-const GROUPS_MAX: usize = ROUTE_ADJACENCIES_MAX / 2;
 /// Maximum number of next hops of a route.
 pub(super) const NEXT_HOPS_MAX: usize = 64;
 /// Time after which a neighbour request is unanswered.
@@ -58,28 +64,12 @@ pub(super) type NeighbourKey = (usize, IpAddr);
 /// Forwarding information base.
 pub(super) struct Fib {
     adjacencies: Box<[Adjacency]>,
-    /// Adjacencies of the members of each group.
-    groups: Box<[OnceLock<Box<[u32]>>]>,
+    groups: Groups,
+    /// Time of the graph in nanoseconds, for those who change routes.
+    now: AtomicU64,
     next_hops: Mutex<NextHops>,
     control: Mutex<Control>,
     tables: Mutex<Writer>,
-}
-
-/// The next hops that routes have had. They are not removed.
-#[derive(Default)]
-pub(super) struct NextHops {
-    /// Adjacency numbers of next hops and of groups of them.
-    values: HashMap<Vec<IpAddr>, u32>,
-    /// Number of groups.
-    groups: usize,
-}
-
-/// A neighbour as requests list it.
-pub(super) struct NeighbourState {
-    pub(super) key: NeighbourKey,
-    /// State (RFC 4861 §7.3.2).
-    pub(super) state: &'static str,
-    pub(super) mac: Option<MacAddr>,
 }
 
 /// State that changes at run time.
@@ -107,8 +97,8 @@ struct Neighbour {
     requests: u32,
     /// True for a neighbour of the settings, which is never probed or removed.
     is_static: bool,
-    /// True for a next hop of routes, which is never removed.
-    is_gateway: bool,
+    /// Number of next hops and groups that it is part of, as which it is not removed.
+    held: u32,
 }
 
 /// ARP request or neighbor solicitation to send.
@@ -131,6 +121,7 @@ impl Fib {
             (MARTIAN, AdjacencyKind::Martian),
             (BROADCAST, AdjacencyKind::Broadcast),
             (LOCAL, AdjacencyKind::Local),
+            (PROHIBITED, AdjacencyKind::Prohibited),
         ] {
             adjacencies[n as usize].set(kind, 0, 0);
         }
@@ -150,8 +141,15 @@ impl Fib {
             retired: VecDeque::new(),
         };
         let tables = Mutex::new(Writer::new(s.table, hosts).map_err(no_memory)?);
-        let groups = (0..GROUPS_MAX).map(|_| OnceLock::new()).collect();
-        let mut fib = Fib { adjacencies, groups, next_hops: Mutex::default(), control: Mutex::new(control), tables };
+        let no_room = || Diagnostic::new("no memory for groups of next hops").key("table").value(&cx.name);
+        let mut fib = Fib {
+            adjacencies,
+            groups: Groups::new().ok_or_else(no_room)?,
+            now: AtomicU64::new(0),
+            next_hops: Mutex::default(),
+            control: Mutex::new(control),
+            tables,
+        };
         fib.fill(config, s, cx)?;
         Ok(fib)
     }
@@ -188,6 +186,7 @@ impl Fib {
             }
             let to = match (route.to, route.via.as_slice()) {
                 (Some(RouteType::Unreachable), []) => RouteTarget::Unreachable,
+                (Some(RouteType::Prohibit), []) => RouteTarget::Prohibited,
                 (Some(RouteType::Blackhole), []) => RouteTarget::Blackhole,
                 (None, via @ [_, ..]) => RouteTarget::Via(via.to_vec()),
                 _ => return Err(invalid_target(route.prefix.0)),
@@ -275,6 +274,7 @@ impl Fib {
         })?;
         let adjacencies = match (route.to, route.via.as_slice()) {
             (Some(RouteType::Unreachable), []) => vec![UNREACHABLE],
+            (Some(RouteType::Prohibit), []) => vec![PROHIBITED],
             (Some(RouteType::Blackhole), []) => vec![BLACKHOLE],
             (None, via @ [_, ..]) => via
                 .iter()
@@ -297,48 +297,16 @@ impl Fib {
 
     /// Returns the adjacency number of a route's target, which is allocated if necessary.
     fn value(&self, config: &Config, net: IpNet, to: &RouteTarget, known: &mut NextHops) -> Result<u32, String> {
-        let hops = match to {
-            RouteTarget::Unreachable => return Ok(UNREACHABLE),
-            RouteTarget::Blackhole => return Ok(BLACKHOLE),
-            RouteTarget::Default => return Err("has no next hop".to_owned()),
-            RouteTarget::Via(hops) => hops,
-        };
-        if let Some(value) = known.values.get(hops).filter(|_| hops[0].is_ipv4() == net.addr().is_ipv4()) {
-            return Ok(*value);
-        }
-        if known.values.len() >= GROUPS_MAX {
-            return Err(format!("exceeds the maximum of {GROUPS_MAX} different next hops"));
-        }
-        let mut numbers = vec![];
-        for (interface, hop) in Self::check_hops(config, net, hops)? {
-            let mut control = self.control();
-            let key = (interface, hop);
-            control.neighbours_max += usize::from(!control.neighbours.contains_key(&key));
-            let number = control
-                .add_next_hop(self, &config.interfaces, key, Duration::ZERO)
-                .ok_or("exceeds the maximum number of next hops")?;
-            if let Some(n) = control.neighbours.get_mut(&key) {
-                n.is_gateway = true;
+        match to {
+            RouteTarget::Unreachable => Ok(UNREACHABLE),
+            RouteTarget::Prohibited => Ok(PROHIBITED),
+            RouteTarget::Blackhole => Ok(BLACKHOLE),
+            RouteTarget::Default => Err("has no next hop".to_owned()),
+            RouteTarget::Via(hops) => {
+                let members = Self::check_hops(config, net, hops)?.into_iter().map(|key| (key, 1)).collect();
+                known.keep(self, &config.interfaces, members)
             }
-            numbers.push(number);
         }
-        let value = match numbers[..] {
-            [one] => one,
-            _ => {
-                let mut control = self.control();
-                let number = control
-                    .allocate(self, Duration::ZERO)
-                    .ok_or("exceeds the maximum number of groups of next hops")?;
-                let group = self.groups.get(known.groups).ok_or("exceeds the maximum number of groups of next hops")?;
-                // each is set once
-                let _ = group.set(numbers.into());
-                self.adjacencies[number as usize].set_group(known.groups as u32);
-                known.groups += 1;
-                number
-            }
-        };
-        known.values.insert(hops.clone(), value);
-        Ok(value)
     }
 
     /// Returns the next hops of a route with their interfaces.
@@ -380,15 +348,17 @@ impl Fib {
 
     /// Returns the adjacency number of the member of a group for a flow with this hash.
     pub(super) fn member(&self, group: usize, hash: u32) -> u32 {
-        match self.members(group) {
-            [] => 0,
-            members => members[flow::share(hash, members.len() as u32) as usize],
-        }
+        self.groups.member(group, hash)
     }
 
-    /// Returns the adjacency numbers of the members of a group.
-    pub(super) fn members(&self, group: usize) -> &[u32] {
-        self.groups.get(group).and_then(OnceLock::get).map_or(&[], AsRef::as_ref)
+    /// Sets the time of the graph.
+    pub(super) fn set_now(&self, now: Duration) {
+        self.now.store(now.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the time of the graph when a timer ran last.
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
     /// Returns the number of entries of the exact-match tables, or `None` while they are locked.
@@ -419,6 +389,7 @@ impl Fib {
             AdjacencyKind::Group => format!("route {prefix} via several next hops"),
             AdjacencyKind::Local => "the router itself".to_owned(),
             AdjacencyKind::Unreachable => format!("route {prefix} unreachable"),
+            AdjacencyKind::Prohibited => format!("route {prefix} prohibit"),
             AdjacencyKind::Blackhole => format!("route {prefix} blackhole"),
             AdjacencyKind::Martian => format!("{prefix}, which is not forwarded to"),
             AdjacencyKind::Broadcast => "broadcast address of a network".to_owned(),
@@ -569,7 +540,7 @@ impl Control {
             requested: None,
             requests: 0,
             is_static: false,
-            is_gateway: false,
+            held: 0,
         };
         self.neighbours.insert(key, neighbour);
     }
@@ -579,9 +550,8 @@ impl Control {
         self.keys.get(&number).copied()
     }
 
-    /// Returns the state of the neighbour of an adjacency number.
-    pub(super) fn neighbour(&self, number: u32) -> Option<NeighbourState> {
-        let key = self.key_of(number)?;
+    /// Returns the state of a neighbour (RFC 4861 §7.3.2), and its MAC address.
+    pub(super) fn neighbour(&self, key: NeighbourKey) -> Option<(&'static str, Option<MacAddr>)> {
         let n = self.neighbours.get(&key)?;
         let state = match (n.mac, n.requested) {
             _ if n.is_static => "permanent",
@@ -590,7 +560,7 @@ impl Control {
             (None, Some(_)) => "incomplete",
             (None, None) => "none",
         };
-        Some(NeighbourState { key, state, mac: n.mac })
+        Some((state, n.mac))
     }
 
     /// Starts or continues the resolution of a neighbour whose MAC address is not known. Returns its adjacency number,
@@ -676,20 +646,24 @@ impl Control {
                 interfaces[*interface].mtu,
             );
             (n.mac, n.requested, n.requests) = (None, None, 0);
-            if !n.is_gateway {
+            if n.held == 0 {
                 unreachable.push((*interface, *address));
             }
         }
         for key in unreachable {
-            let Some(n) = self.neighbours.remove(&key) else { continue };
-            // a route to the address stays
-            if tables.host_route(key.1) == Some(n.adjacency) {
-                tables.remove(key.1);
-            }
-            self.keys.remove(&n.adjacency);
-            self.retired.push_back((now + REUSE_DELAY, n.adjacency));
+            self.remove(key, &mut tables, now);
         }
         requests
+    }
+
+    /// Removes a neighbour. A route to its address stays.
+    fn remove(&mut self, key: NeighbourKey, tables: &mut Writer, now: Duration) {
+        let Some(n) = self.neighbours.remove(&key) else { return };
+        if tables.host_route(key.1) == Some(n.adjacency) {
+            tables.remove(key.1);
+        }
+        self.keys.remove(&n.adjacency);
+        self.retired.push_back((now + REUSE_DELAY, n.adjacency));
     }
 }
 
@@ -725,7 +699,7 @@ fn count_host_routes(s: &Settings, config: &Config, cx: &BuildContext) -> Result
 
 fn invalid_target(net: IpNet) -> Diagnostic {
     let d = Diagnostic::new("route has neither or both of next hops and a type");
-    let remedy = "write via = [\"192.0.2.1\"], or to = \"unreachable\" or \"blackhole\"";
+    let remedy = "write via = [\"192.0.2.1\"], or to = \"unreachable\", \"prohibit\" or \"blackhole\"";
     d.key("route").value(net).remedy(remedy)
 }
 

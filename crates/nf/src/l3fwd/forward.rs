@@ -112,6 +112,7 @@ impl Node for Router {
         // no looked-up value is in use now: a copy that receives no packets must not delay reclamation
         self.routes.idle();
         if self.maintains_shared {
+            self.fib.set_now(cx.now());
             if let Some(host_routes) = self.fib.host_routes() {
                 self.counters[CounterId::HostRoutes].set(host_routes);
             }

@@ -25,6 +25,8 @@ pub(super) enum IcmpError {
     NoRoute,
     /// The neighbour is not reachable.
     HostUnreachable,
+    /// A route prohibits it.
+    Prohibited,
 }
 
 impl Router {
@@ -76,6 +78,7 @@ impl Router {
             IcmpError::TooBig { mtu } => icmpv4::Repr::FragmentationNeeded { mtu: mtu as u16 },
             IcmpError::NoRoute => icmpv4::Repr::DestUnreachable { code: 0 },
             IcmpError::HostUnreachable => icmpv4::Repr::DestUnreachable { code: 1 },
+            IcmpError::Prohibited => icmpv4::Repr::DestUnreachable { code: 13 },
         };
         let quoted = ip.bytes();
         let quoted = &quoted[..quoted.len().min(ICMPV4_ERROR_MAX - 28)];
@@ -100,6 +103,7 @@ impl Router {
             IcmpError::TooBig { mtu } => icmpv6::Repr::PacketTooBig { mtu: mtu as u32 },
             IcmpError::NoRoute => icmpv6::Repr::DestUnreachable { code: 0 },
             IcmpError::HostUnreachable => icmpv6::Repr::DestUnreachable { code: 3 },
+            IcmpError::Prohibited => icmpv6::Repr::DestUnreachable { code: 1 },
         };
         let quoted = ip.bytes();
         let quoted = &quoted[..quoted.len().min(ICMPV6_ERROR_MAX - 48)];

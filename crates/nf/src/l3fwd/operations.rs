@@ -3,12 +3,12 @@
 use super::config::Config;
 use super::fib::adjacency::AdjacencyKind;
 use super::fib::route_file::{self, RouteTarget};
-use super::fib::{Fib, NeighbourState, interface_of};
+use super::fib::{Fib, Member, NextHops, interface_of};
 use control::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
 use diagnostics::Diagnostic;
 use ipnet::IpNet;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Once, Weak};
 
 /// Most routes of a page.
 const PAGE: usize = 500;
@@ -17,10 +17,14 @@ const ROUTES_PER_LOCK: usize = 32;
 
 /// The routes of a router, which all copies share.
 pub struct LiveRoutes {
-    fib: Arc<Fib>,
-    config: Config,
+    pub(super) fib: Arc<Fib>,
+    pub(super) config: Config,
     /// Names of the interfaces.
-    interfaces: Vec<String>,
+    pub(super) interfaces: Vec<String>,
+    /// The router that is to replace this one, which gets the same changes of installed routes.
+    pub(super) next: Mutex<Weak<LiveRoutes>>,
+    /// Done when the installed routes of the router before are taken over.
+    pub(super) taken_over: Once,
 }
 
 /// A parsed change.
@@ -31,7 +35,7 @@ enum Change {
 
 impl LiveRoutes {
     pub(super) fn new(fib: Arc<Fib>, config: Config, interfaces: Vec<String>) -> Self {
-        LiveRoutes { fib, config, interfaces }
+        LiveRoutes { fib, config, interfaces, next: Mutex::default(), taken_over: Once::new() }
     }
 
     /// Returns a page of the routes from a position on, without those to neighbours and to the router itself.
@@ -41,7 +45,7 @@ impl LiveRoutes {
     pub fn page(&self, cursor: Option<&str>) -> Result<RoutesPage, Diagnostic> {
         let mut position = Position::parse(cursor)?;
         // no route changes meanwhile, and workers do not wait for the tables
-        let _hops = self.fib.next_hops();
+        let hops = self.fib.next_hops();
         let mut found = vec![];
         while let Some((ipv6, len, skip)) = position.0 {
             let page = self.fib.tables().page((ipv6, len), skip, PAGE - found.len());
@@ -54,12 +58,12 @@ impl LiveRoutes {
                 break;
             }
         }
-        let routes = found.chunks(ROUTES_PER_LOCK).flat_map(|part| self.routes(part)).collect();
+        let routes = found.chunks(ROUTES_PER_LOCK).flat_map(|part| self.routes(&hops, part)).collect();
         Ok(RoutesPage { nf: String::new(), routes, next: position.to_text() })
     }
 
     /// Describes routes with these values.
-    fn routes(&self, routes: &[(IpNet, u32)]) -> Vec<Route> {
+    fn routes(&self, hops: &NextHops, routes: &[(IpNet, u32)]) -> Vec<Route> {
         let described = |&(net, value): &(IpNet, u32)| {
             let adjacency = self.fib.adjacency(value).load();
             let (target, via, interface) = match adjacency.kind() {
@@ -67,30 +71,42 @@ impl LiveRoutes {
                     return None;
                 }
                 AdjacencyKind::Unreachable => ("unreachable", vec![], None),
+                AdjacencyKind::Prohibited => ("prohibit", vec![], None),
                 AdjacencyKind::Blackhole => ("blackhole", vec![], None),
                 AdjacencyKind::Connected => ("connected", vec![], self.interfaces.get(interface_of(value)).cloned()),
-                AdjacencyKind::Group => ("via", self.fib.members(adjacency.group()).to_vec(), None),
                 AdjacencyKind::Resolved | AdjacencyKind::Unresolved if self.fib.is_neighbour_route(net, value) => {
                     return None;
                 }
-                AdjacencyKind::Resolved | AdjacencyKind::Unresolved => ("via", vec![value], None),
+                AdjacencyKind::Resolved | AdjacencyKind::Unresolved | AdjacencyKind::Group => {
+                    ("via", hops.members(value).to_vec(), None)
+                }
             };
-            Some((net, target, via, interface))
+            let is_installed = self.fib.is_installed(net);
+            let source = if is_installed {
+                "fpm"
+            } else if target == "connected" {
+                "connected"
+            } else {
+                "static"
+            };
+            Some((net, target, source, via, interface))
         };
         let described: Vec<_> = routes.iter().filter_map(described).collect();
         let control = self.fib.control();
-        let hop = |value: u32| {
-            let NeighbourState { key: (interface, address), state, mac } = control.neighbour(value)?;
+        let hop = |(key, weight): Member| {
+            let (state, mac) = control.neighbour(key)?;
             Some(NextHop {
-                address: address.to_string(),
-                interface: self.interfaces.get(interface).cloned().unwrap_or_default(),
+                address: key.1.to_string(),
+                interface: self.interfaces.get(key.0).cloned().unwrap_or_default(),
+                weight,
                 state: state.to_owned(),
                 mac: mac.map(|mac| mac.to_string()),
             })
         };
-        let route = |(net, target, via, interface): (IpNet, &str, Vec<u32>, Option<String>)| Route {
+        let route = |(net, target, source, via, interface): (IpNet, &str, &str, Vec<Member>, Option<String>)| Route {
             prefix: net.to_string(),
             target: target.to_owned(),
+            source: source.to_owned(),
             interface,
             via: via.into_iter().filter_map(hop).collect(),
         };
@@ -118,7 +134,7 @@ impl LiveRoutes {
                     changed.added += 1;
                 }
                 Change::Remove(net) => {
-                    self.fib.remove_route(*net)?;
+                    self.fib.remove_route(&mut hops, *net)?;
                     changed.removed += 1;
                 }
             }

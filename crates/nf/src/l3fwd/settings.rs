@@ -4,7 +4,7 @@ use crate::{Mac, Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Settings of `l3fwd`.
@@ -13,10 +13,10 @@ use std::path::PathBuf;
 pub struct Settings {
     /// Interfaces by name. Each is an input and an output, connected to the port of the same name; 1 to 64.
     pub(super) interface: BTreeMap<String, InterfaceSettings>,
-    /// Routes: { prefix, via = [next hops] }, or { prefix, to = "unreachable" | "blackhole" }.
+    /// Routes: { prefix, via = [next hops] }, or { prefix, to = "unreachable" | "prohibit" | "blackhole" }.
     pub(super) route: Vec<RouteSettings>,
     /// File of further routes, plain or gzipped, with lines of the form PREFIX, PREFIX via ADDRESS..., PREFIX
-    /// unreachable or PREFIX blackhole.
+    /// unreachable, PREFIX prohibit or PREFIX blackhole.
     pub(super) routes: Option<PathBuf>,
     /// Next hops of lines of the file without one, assigned in turn.
     pub(super) via: Vec<IpAddr>,
@@ -34,6 +34,37 @@ pub struct Settings {
     pub(super) neighbour_queue: u16,
     /// Maximum number of ICMP errors per second and core.
     pub(super) icmp_rate: u32,
+    /// Accepts the routes of a routing daemon by the Forwarding Plane Manager protocol of FRR.
+    pub(super) fpm: Option<FpmSettings>,
+}
+
+/// Settings of the server that FRR's zebra sends routes to.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FpmSettings {
+    /// Address and port at which it listens.
+    pub listen: SocketAddr,
+    /// Network namespace in which it listens, by name; the default is that of the process.
+    pub netns: Option<String>,
+    /// Seconds for which routes stay after the connection has ended; those that the routing daemon has not sent again
+    /// then are removed.
+    pub stale_time: u32,
+    /// Maximum number of its routes, up to 4194304. Those beyond are answered as failed.
+    pub routes_max: usize,
+    /// Prefixes that contain its routes; others are answered as failed. The default is any.
+    pub prefixes: Vec<Net>,
+}
+
+impl Default for FpmSettings {
+    fn default() -> Self {
+        FpmSettings {
+            listen: SocketAddr::from(([127, 0, 0, 1], 2620)),
+            netns: None,
+            stale_time: 300,
+            routes_max: 2_000_000,
+            prefixes: vec![],
+        }
+    }
 }
 
 /// Settings of an interface.
@@ -63,7 +94,7 @@ pub(super) struct RouteSettings {
     /// Next hops on networks of the interfaces, up to 64. Flows are spread over several next hops by hash.
     #[serde(default)]
     pub(super) via: Vec<IpAddr>,
-    /// Type of a route without next hops: "unreachable" or "blackhole".
+    /// Type of a route without next hops: "unreachable", "prohibit" or "blackhole".
     pub(super) to: Option<RouteType>,
     /// Inserts a route for each address of the prefix, with the next hops in turn, instead of one for the prefix.
     #[serde(default)]
@@ -87,6 +118,8 @@ pub(super) enum HostTable {
 pub(super) enum RouteType {
     /// Packets are dropped, and senders receive an ICMP error.
     Unreachable,
+    /// As `Unreachable`, and the error says that it is prohibited.
+    Prohibit,
     /// Packets are dropped silently.
     Blackhole,
 }
@@ -104,6 +137,7 @@ impl Default for Settings {
             reachable_time: 60,
             neighbour_queue: 16,
             icmp_rate: 100,
+            fpm: None,
         }
     }
 }

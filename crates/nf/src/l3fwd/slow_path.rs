@@ -214,6 +214,7 @@ impl Router {
                 None => Decision::DropWithError(DropReason::NeighbourUnresolved, IcmpError::HostUnreachable),
             },
             AdjacencyKind::Unreachable => Decision::DropWithError(DropReason::Unreachable, IcmpError::NoRoute),
+            AdjacencyKind::Prohibited => Decision::DropWithError(DropReason::Prohibited, IcmpError::Prohibited),
             AdjacencyKind::Blackhole => Decision::Drop(DropReason::Blackhole),
             AdjacencyKind::Martian => Decision::Drop(DropReason::Martian),
             AdjacencyKind::Broadcast => Decision::Drop(DropReason::DirectedBroadcast),

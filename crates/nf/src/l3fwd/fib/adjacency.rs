@@ -27,11 +27,13 @@ pub(crate) enum AdjacencyKind {
     Martian,
     /// Dropped: the broadcast address of a network of the router (RFC 2644).
     Broadcast,
+    /// Dropped, with an ICMP error that says that it is prohibited.
+    Prohibited,
 }
 
 impl AdjacencyKind {
     fn of(byte: u8) -> AdjacencyKind {
-        const KINDS: [AdjacencyKind; 10] = [
+        const KINDS: [AdjacencyKind; 11] = [
             AdjacencyKind::NoRoute,
             AdjacencyKind::Resolved,
             AdjacencyKind::Unresolved,
@@ -42,6 +44,7 @@ impl AdjacencyKind {
             AdjacencyKind::Blackhole,
             AdjacencyKind::Martian,
             AdjacencyKind::Broadcast,
+            AdjacencyKind::Prohibited,
         ];
         KINDS.get(usize::from(byte)).copied().unwrap_or(AdjacencyKind::NoRoute)
     }

@@ -5,7 +5,7 @@
 
 use super::adjacency::AdjacencyKind;
 use super::route_file::RouteTarget;
-use super::{Fib, MARTIAN, MARTIANS, NextHops, is_connected};
+use super::{Fib, MARTIAN, MARTIANS, NextHops, interface_of, is_connected};
 use crate::l3fwd::config::Config;
 use diagnostics::Diagnostic;
 use ipnet::IpNet;
@@ -24,7 +24,7 @@ impl Fib {
         net: IpNet,
         to: &RouteTarget,
     ) -> Result<(), Diagnostic> {
-        let value = self.tables().get(net);
+        let value = self.tables().get_tagged(net).filter(|(_, tag)| *tag == 0).map(|(value, _)| value);
         if let Some(AdjacencyKind::Connected | AdjacencyKind::Local | AdjacencyKind::Broadcast) = self.kind(value) {
             let d = Diagnostic::new("is a network or an address of the router itself").value(net);
             return Err(d.remedy("add a route to another prefix"));
@@ -51,12 +51,13 @@ impl Fib {
     ) -> Result<(), Diagnostic> {
         let full = |problem: String| Diagnostic::new(problem).value(net).remedy("remove routes");
         let value = self.value(config, net, to, hops).map_err(|problem| invalid(net, &problem))?;
-        if let RouteTarget::Via(via) = to {
-            for hop in via {
-                self.insert_neighbour_route(*hop).map_err(&full)?;
-            }
+        let mut tables = self.tables();
+        let before = tables.get_tagged(net).filter(|(_, tag)| *tag != 0);
+        tables.insert(net, value).map_err(|e| full(e.to_string()))?;
+        if let Some((value, tag)) = before {
+            hops.installed.shadow(net, value, tag);
         }
-        self.tables().insert(net, value).map_err(|e| full(e.to_string()))
+        Ok(())
     }
 
     /// Checks whether a route can be removed.
@@ -64,8 +65,12 @@ impl Fib {
     /// # Errors
     /// There is no such route, or it is not one of those that settings and commands add.
     pub(in crate::l3fwd) fn check_removal(&self, net: IpNet) -> Result<(), Diagnostic> {
-        let value = self.tables().get(net);
+        let (value, tag) = self.tables().get_tagged(net).unzip();
         match self.kind(value) {
+            Some(_) if tag != Some(0) => {
+                let d = Diagnostic::new("is a route that the routing daemon has installed").value(net);
+                Err(d.remedy("remove it there, or add a route to the same prefix, which precedes it"))
+            }
             None => Err(Diagnostic::new("has no route").value(net).remedy(LIST)),
             Some(
                 AdjacencyKind::Connected | AdjacencyKind::Local | AdjacencyKind::Broadcast | AdjacencyKind::Martian,
@@ -78,10 +83,13 @@ impl Fib {
     }
 
     /// Removes a route, for which [`Fib::check_removal`] returned no error.
-    pub(in crate::l3fwd) fn remove_route(&self, net: IpNet) -> Result<(), Diagnostic> {
-        self.tables().remove_net(net);
-        // the route that it had replaced
+    pub(in crate::l3fwd) fn remove_route(&self, hops: &mut NextHops, net: IpNet) -> Result<(), Diagnostic> {
         let full = |problem: String| Diagnostic::new(problem).value(net);
+        // the route that it had replaced returns
+        if let Some((value, tag)) = hops.installed.unshadow(net) {
+            return self.tables().insert_tagged(net, value, tag).map_err(|e| full(e.to_string()));
+        }
+        self.tables().remove_net(net);
         if MARTIANS.split(' ').any(|martian| martian.parse() == Ok(net)) {
             self.tables().insert(net, MARTIAN).map_err(|e| full(e.to_string()))?;
         }
@@ -93,12 +101,13 @@ impl Fib {
 
     /// Inserts the host route to an address if it is that of a neighbour and no longer prefix than that of the interface
     /// contains it.
-    fn insert_neighbour_route(&self, address: IpAddr) -> Result<(), String> {
+    pub(super) fn insert_neighbour_route(&self, address: IpAddr) -> Result<(), String> {
         let control = self.control();
-        let found = control.neighbours.iter().find(|((_, of), _)| *of == address);
-        let Some(((interface, _), neighbour)) = found else { return Ok(()) };
         let mut tables = self.tables();
-        if is_connected(&tables, *interface, address) {
+        let interface = tables.longest(address).map_or(0, interface_of);
+        if let Some(neighbour) = control.neighbours.get(&(interface, address))
+            && is_connected(&tables, interface, address)
+        {
             tables.insert(IpNet::from(address), neighbour.adjacency).map_err(|e| e.to_string())?;
         }
         Ok(())
@@ -115,7 +124,6 @@ impl Fib {
 }
 
 fn invalid(net: IpNet, problem: &str) -> Diagnostic {
-    let remedy =
-        "write PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole; next hops are on networks of interfaces";
+    let remedy = "write PREFIX via ADDRESS..., PREFIX unreachable, PREFIX prohibit or PREFIX blackhole; next hops are on networks of interfaces";
     Diagnostic::new(format!("route {problem}")).value(net).remedy(remedy)
 }

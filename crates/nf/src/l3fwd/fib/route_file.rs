@@ -15,6 +15,8 @@ pub(in crate::l3fwd) enum RouteTarget {
     Via(Vec<IpAddr>),
     /// Packets are dropped, and senders receive an ICMP error.
     Unreachable,
+    /// As [`RouteTarget::Unreachable`], and the error says that it is prohibited.
+    Prohibited,
     /// Packets are dropped silently.
     Blackhole,
 }
@@ -28,7 +30,7 @@ pub(super) fn read(
     path: &Path,
     mut each: impl FnMut(IpNet, RouteTarget) -> Result<(), String>,
 ) -> Result<(), Diagnostic> {
-    let remedy = "write PREFIX, PREFIX via ADDRESS..., PREFIX unreachable or PREFIX blackhole";
+    let remedy = "write PREFIX, PREFIX via ADDRESS..., PREFIX unreachable, PREFIX prohibit or PREFIX blackhole";
     line_file::read(cx, path, "routes", remedy, |line| match parse(line)? {
         Some((net, to)) => each(net, to),
         None => Ok(()),
@@ -46,6 +48,7 @@ pub(in crate::l3fwd) fn parse(line: &str) -> Result<Option<(IpNet, RouteTarget)>
     let to = match words.next() {
         None => RouteTarget::Default,
         Some("unreachable") => RouteTarget::Unreachable,
+        Some("prohibit") => RouteTarget::Prohibited,
         Some("blackhole") => RouteTarget::Blackhole,
         Some("via") => {
             let hops: Vec<IpAddr> = words
@@ -77,6 +80,7 @@ mod tests {
                     RouteTarget::Default => 0,
                     RouteTarget::Unreachable => 100,
                     RouteTarget::Blackhole => 101,
+                    RouteTarget::Prohibited => 102,
                 };
                 (net.to_string(), n)
             })
@@ -88,6 +92,7 @@ mod tests {
         assert_eq!(one("10.1.2.3/8"), Ok(Some(("10.0.0.0/8".into(), 0))));
         assert_eq!(one(" 2001:db8::/32 via fe80::1 2001:db8::2 "), Ok(Some(("2001:db8::/32".into(), 2))));
         assert_eq!(one("192.0.2.1 blackhole"), Ok(Some(("192.0.2.1/32".into(), 101))));
+        assert_eq!(one("192.0.2.1/32 prohibit"), Ok(Some(("192.0.2.1/32".into(), 102))));
         assert_eq!(one("0.0.0.0/0 unreachable\n"), Ok(Some(("0.0.0.0/0".into(), 100))));
         assert_eq!(one(" "), Ok(None));
         for wrong in ["10.0.0.0/33", "10.0.0.0/8 via", "10.0.0.0/8 via x", "10.0.0.0/8 blackhole too", "x", "::/0 to y"]

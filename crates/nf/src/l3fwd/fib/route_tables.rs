@@ -84,9 +84,30 @@ impl Writer {
             }
             (IpNet::V6(net), Some((_, exact))) if net.prefix_len() == 128 => {
                 exact.insert(key6(net.network().to_bits()), value)?;
+                v6.remove(net.network(), 128);
             }
             (IpNet::V4(net), _) => drop(v4.insert(net.network(), net.prefix_len(), value)?),
             (IpNet::V6(net), _) => drop(v6.insert(net.network(), net.prefix_len(), value)?),
+        }
+        Ok(())
+    }
+
+    /// Inserts a route with a tag that is not 0, or replaces one. It is in the longest-prefix-match table in any case.
+    pub(super) fn insert_tagged(&mut self, net: IpNet, value: u32, tag: u8) -> Result<(), TableError> {
+        let Writer { v4, v6, hosts } = self;
+        match net {
+            IpNet::V4(net) => {
+                v4.insert_tagged(net.network(), net.prefix_len(), value, tag)?;
+                if let (32, Some((exact, _))) = (net.prefix_len(), hosts) {
+                    exact.remove(key4(net.network().to_bits()));
+                }
+            }
+            IpNet::V6(net) => {
+                v6.insert_tagged(net.network(), net.prefix_len(), value, tag)?;
+                if let (128, Some((_, exact))) = (net.prefix_len(), hosts) {
+                    exact.remove(key6(net.network().to_bits()));
+                }
+            }
         }
         Ok(())
     }
@@ -172,6 +193,30 @@ impl Writer {
             IpNet::V4(net) => self.v4.get(net.network(), net.prefix_len()),
             IpNet::V6(net) => self.v6.get(net.network(), net.prefix_len()),
         }
+    }
+
+    /// Returns the value of a route and its tag.
+    pub(super) fn get_tagged(&self, net: IpNet) -> Option<(u32, u8)> {
+        let exact = match (net, &self.hosts) {
+            (IpNet::V4(net), Some((exact, _))) if net.prefix_len() == 32 => {
+                exact.get(key4(net.network().to_bits())).map(u32::from)
+            }
+            (IpNet::V6(net), Some((_, exact))) if net.prefix_len() == 128 => exact.get(key6(net.network().to_bits())),
+            _ => None,
+        };
+        exact.map(|value| (value, 0)).or_else(|| match net {
+            IpNet::V4(net) => self.v4.get_tagged(net.network(), net.prefix_len()),
+            IpNet::V6(net) => self.v6.get_tagged(net.network(), net.prefix_len()),
+        })
+    }
+
+    /// Returns the routes with a tag that is not 0.
+    pub(super) fn of_tag(&self, tag: u8) -> impl Iterator<Item = (IpNet, u32)> {
+        let v4 =
+            self.v4.of_tag(tag).map(|(a, len, value)| (IpNet::new_assert(Ipv4Addr::from_bits(a).into(), len), value));
+        let v6 =
+            self.v6.of_tag(tag).map(|(a, len, value)| (IpNet::new_assert(Ipv6Addr::from_bits(a).into(), len), value));
+        v4.chain(v6)
     }
 
     /// Returns at most `most` routes of an IP version and length after the first `skip`, without those of the exact-match

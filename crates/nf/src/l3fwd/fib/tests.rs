@@ -185,7 +185,7 @@ fn routes_to_neighbours_are_replaced_and_restored() {
     fib.add_route(&config, &mut fib.next_hops(), net, &to).unwrap();
     assert_eq!(fib.tables().host_route(address), Some(BLACKHOLE));
     fib.check_removal(net).unwrap();
-    fib.remove_route(net).unwrap();
+    fib.remove_route(&mut fib.next_hops(), net).unwrap();
     assert_eq!(fib.tables().host_route(address), Some(neighbour));
     // it stays when the neighbour does not answer
     fib.add_route(&config, &mut fib.next_hops(), net, &to).unwrap();
@@ -197,6 +197,6 @@ fn routes_to_neighbours_are_replaced_and_restored() {
     // martians return as well
     let martian: IpNet = "224.0.0.0/4".parse().unwrap();
     fib.add_route(&config, &mut fib.next_hops(), martian, &to).unwrap();
-    fib.remove_route(martian).unwrap();
+    fib.remove_route(&mut fib.next_hops(), martian).unwrap();
     assert_eq!(fib.tables().get(martian), Some(MARTIAN));
 }

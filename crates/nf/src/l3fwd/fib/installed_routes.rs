@@ -1,0 +1,298 @@
+//! Routes that a routing daemon installs.
+//!
+//! They are in the same tables as the routes of the settings and of commands, which precede routes to the same prefix. A
+//! tag tells them apart, and those that the daemon has announced since it connected last from those of before, which are
+//! stale.
+
+use super::adjacency::AdjacencyKind;
+use super::groups::Member;
+use super::{BLACKHOLE, Fib, NextHops, PROHIBITED, UNREACHABLE, connected, interface_of};
+use crate::l3fwd::config::Config;
+use ipnet::IpNet;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Tags of routes of a routing daemon; others have 0.
+const TAGS: [u8; 2] = [1, 2];
+
+/// Target of a route that a routing daemon installs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstalledTarget {
+    /// Packets are dropped, and senders receive an ICMP error.
+    Unreachable,
+    /// As [`InstalledTarget::Unreachable`], with the code of a prohibition.
+    Prohibited,
+    /// Packets are dropped silently.
+    Blackhole,
+    /// Next hops, 1 to 64.
+    Via(Vec<InstalledHop>),
+}
+
+/// A next hop of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstalledHop {
+    /// Its address; `None` for a network of the interface.
+    pub gateway: Option<IpAddr>,
+    /// Number of its interface; `None` for that whose network has the address.
+    pub interface: Option<usize>,
+    /// Share of flows in relation to that of others, 1 to 65,535.
+    pub weight: u16,
+}
+
+/// Reason for which a route is not installed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// A next hop is on no network of an interface, or without an interface.
+    #[error("next hop {0} is not on a network of an interface")]
+    NotConnected(IpAddr),
+    /// A next hop is an address of the router.
+    #[error("next hop {0} is the router itself")]
+    OwnAddress(IpAddr),
+    /// A next hop without address among others.
+    #[error("a network of an interface is one of several next hops")]
+    ConnectedInGroup,
+    /// Not 1 to 64 next hops.
+    #[error("{0} next hops; 1 to {max} are possible", max = super::NEXT_HOPS_MAX)]
+    HopCount(usize),
+    /// Addresses that must not be forwarded to.
+    #[error("addresses that are not forwarded to (RFC 1812 section 5.3.7)")]
+    Martian,
+    /// The settings do not allow the prefix.
+    #[error("the setting `fpm.prefixes` does not contain it")]
+    NotAllowed,
+    /// The most routes are installed.
+    #[error("{0} routes are installed, the maximum")]
+    TooManyRoutes(usize),
+    /// A table is full, or there are too many next hops.
+    #[error("{0}")]
+    Full(String),
+}
+
+/// State of the routes of a routing daemon.
+pub(in crate::l3fwd) struct Installed {
+    /// Tag of routes that are announced.
+    tag: u8,
+    /// Number of routes.
+    routes: usize,
+    /// Values and tags of routes that are not in the tables, as routes of the settings or commands have their prefixes.
+    shadowed: HashMap<IpNet, (u32, u8)>,
+}
+
+impl Default for Installed {
+    fn default() -> Self {
+        Installed { tag: TAGS[0], routes: 0, shadowed: HashMap::new() }
+    }
+}
+
+impl Installed {
+    fn stale_tag(&self) -> u8 {
+        if self.tag == TAGS[0] { TAGS[1] } else { TAGS[0] }
+    }
+
+    /// Returns the number of routes.
+    pub(in crate::l3fwd) fn routes(&self) -> usize {
+        self.routes
+    }
+
+    /// Notes that a route of the settings or of a command takes the place of one with this value and tag.
+    pub(super) fn shadow(&mut self, net: IpNet, value: u32, tag: u8) {
+        self.shadowed.insert(net, (value, tag));
+    }
+
+    /// Returns the value and tag of the route that is to take the place of one that was removed.
+    pub(super) fn unshadow(&mut self, net: IpNet) -> Option<(u32, u8)> {
+        self.shadowed.remove(&net)
+    }
+}
+
+impl Fib {
+    /// Installs a route or replaces it. A network or address of the router keeps its own.
+    ///
+    /// # Errors
+    /// The route is not installed; one that was before is removed.
+    pub(in crate::l3fwd) fn install(
+        &self,
+        config: &Config,
+        hops: &mut NextHops,
+        net: IpNet,
+        target: &InstalledTarget,
+        routes_max: usize,
+    ) -> Result<(), Refused> {
+        let installed = self.try_install(config, hops, net, target, routes_max);
+        if installed.is_err() {
+            self.uninstall(hops, net);
+        }
+        installed
+    }
+
+    fn try_install(
+        &self,
+        config: &Config,
+        hops: &mut NextHops,
+        net: IpNet,
+        target: &InstalledTarget,
+        routes_max: usize,
+    ) -> Result<(), Refused> {
+        let before = self.tables().get_tagged(net);
+        let is_shadowed = match before.filter(|(_, tag)| *tag == 0) {
+            Some((value, _)) => match self.adjacency(value).load().kind() {
+                AdjacencyKind::Connected | AdjacencyKind::Local | AdjacencyKind::Broadcast => return Ok(()),
+                AdjacencyKind::Martian => return Err(Refused::Martian),
+                _ => !self.is_neighbour_route(net, value),
+            },
+            None => false,
+        };
+        let old = match is_shadowed {
+            true => hops.installed.shadowed.get(&net).map(|(value, _)| *value),
+            false => before.filter(|(_, tag)| *tag != 0).map(|(value, _)| value),
+        };
+        if old.is_none() && hops.installed.routes >= routes_max {
+            return Err(Refused::TooManyRoutes(hops.installed.routes));
+        }
+        let value = match target {
+            InstalledTarget::Unreachable => UNREACHABLE,
+            InstalledTarget::Prohibited => PROHIBITED,
+            InstalledTarget::Blackhole => BLACKHOLE,
+            InstalledTarget::Via(via) => match &via[..] {
+                [InstalledHop { gateway: None, interface: Some(n), .. }] if *n < config.interfaces.len() => {
+                    connected(*n)
+                }
+                _ => {
+                    let members = members(config, via)?;
+                    hops.acquire(self, &config.interfaces, members).map_err(Refused::Full)?
+                }
+            },
+        };
+        let tag = hops.installed.tag;
+        if is_shadowed {
+            hops.installed.shadow(net, value, tag);
+        } else if let Err(e) = self.tables().insert_tagged(net, value, tag) {
+            hops.release(self, value);
+            return Err(Refused::Full(e.to_string()));
+        }
+        hops.installed.routes += usize::from(old.is_none());
+        if let Some(old) = old {
+            hops.release(self, old);
+        }
+        Ok(())
+    }
+
+    /// Removes a route that was installed; does nothing if there is none.
+    pub(in crate::l3fwd) fn uninstall(&self, hops: &mut NextHops, net: IpNet) {
+        let value = match hops.installed.unshadow(net) {
+            Some((value, _)) => value,
+            None => {
+                let mut tables = self.tables();
+                let Some((value, _)) = tables.get_tagged(net).filter(|(_, tag)| *tag != 0) else { return };
+                tables.remove_net(net);
+                value
+            }
+        };
+        hops.installed.routes -= 1;
+        if net.prefix_len() == net.max_prefix_len() {
+            // without it, packets to the neighbour resolve it again
+            let _ = self.insert_neighbour_route(net.addr());
+        }
+        hops.release(self, value);
+    }
+
+    /// Makes all installed routes stale.
+    pub(in crate::l3fwd) fn mark_stale(&self, hops: &mut NextHops) {
+        let (fresh, stale) = (hops.installed.tag, hops.installed.stale_tag());
+        // stale ones get the tag of those that become stale, so that theirs is free
+        let stale_ones: Vec<_> = self.tables().of_tag(stale).collect();
+        for (net, value) in stale_ones {
+            // ignore errors: a route that is in the table can be replaced
+            let _ = self.tables().insert_tagged(net, value, fresh);
+        }
+        hops.installed.shadowed.values_mut().for_each(|(_, tag)| *tag = fresh);
+        hops.installed.tag = stale;
+    }
+
+    /// Removes stale routes and returns their number.
+    pub(in crate::l3fwd) fn remove_stale(&self, hops: &mut NextHops) -> usize {
+        let stale = hops.installed.stale_tag();
+        let mut nets: Vec<IpNet> = self.tables().of_tag(stale).map(|(net, _)| net).collect();
+        let shadowed = hops.installed.shadowed.iter().filter(|(_, (_, tag))| *tag == stale);
+        nets.extend(shadowed.map(|(net, _)| *net));
+        nets.iter().for_each(|net| self.uninstall(hops, *net));
+        nets.len()
+    }
+}
+
+impl Fib {
+    /// Passes every installed route to `each`, and whether it is stale.
+    pub(in crate::l3fwd) fn for_each_installed(
+        &self,
+        hops: &NextHops,
+        mut each: impl FnMut(IpNet, InstalledTarget, bool),
+    ) {
+        let Installed { tag, shadowed, .. } = &hops.installed;
+        let shadowed = shadowed.iter().map(|(net, (value, tag))| (*net, *value, *tag));
+        let routes: Vec<_> = {
+            let tables = self.tables();
+            let tagged = TAGS.iter().flat_map(|tag| tables.of_tag(*tag).map(|(net, value)| (net, value, *tag)));
+            tagged.chain(shadowed).collect()
+        };
+        for (net, value, of) in routes {
+            let hop = |&((interface, gateway), weight): &Member| InstalledHop {
+                gateway: Some(gateway),
+                interface: Some(interface),
+                weight,
+            };
+            let target = match value {
+                UNREACHABLE => InstalledTarget::Unreachable,
+                PROHIBITED => InstalledTarget::Prohibited,
+                BLACKHOLE => InstalledTarget::Blackhole,
+                _ => match hops.members(value) {
+                    [] => {
+                        let interface = Some(interface_of(value));
+                        InstalledTarget::Via(vec![InstalledHop { gateway: None, interface, weight: 1 }])
+                    }
+                    members => InstalledTarget::Via(members.iter().map(hop).collect()),
+                },
+            };
+            each(net, target, of != *tag);
+        }
+    }
+
+    /// Returns true if a routing daemon has installed the route that packets use.
+    pub(in crate::l3fwd) fn is_installed(&self, net: IpNet) -> bool {
+        self.tables().get_tagged(net).is_some_and(|(_, tag)| tag != 0)
+    }
+
+    /// Makes an installed route stale.
+    pub(in crate::l3fwd) fn make_stale(&self, hops: &mut NextHops, net: IpNet) {
+        let stale = hops.installed.stale_tag();
+        if let Some((_, tag)) = hops.installed.shadowed.get_mut(&net) {
+            *tag = stale;
+            return;
+        }
+        let mut tables = self.tables();
+        if let Some((value, _)) = tables.get_tagged(net).filter(|(_, tag)| *tag != 0) {
+            // ignore errors: a route that is in the table can be replaced
+            let _ = tables.insert_tagged(net, value, stale);
+        }
+    }
+}
+
+/// Returns the next hops with their interfaces.
+fn members(config: &Config, via: &[InstalledHop]) -> Result<Vec<Member>, Refused> {
+    if via.is_empty() || via.len() > super::NEXT_HOPS_MAX {
+        return Err(Refused::HopCount(via.len()));
+    }
+    let member = |hop: &InstalledHop| {
+        let gateway = hop.gateway.ok_or(Refused::ConnectedInGroup)?;
+        // the interface of a gateway that is said, as those of link-local addresses have to be
+        let interface = hop.interface.filter(|n| *n < config.interfaces.len());
+        let interface = interface.or_else(|| config.interface_to(gateway)).ok_or(Refused::NotConnected(gateway))?;
+        if config.interfaces[interface].has(gateway) {
+            return Err(Refused::OwnAddress(gateway));
+        }
+        Ok(((interface, gateway), hop.weight.max(1)))
+    };
+    via.iter().map(member).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Routes of a routing daemon beside those of settings and commands, against maps.
+
+use super::*;
+use crate::l3fwd::fib::REUSE_DELAY;
+use crate::l3fwd::fib::route_file::RouteTarget;
+use crate::l3fwd::settings::Settings;
+use graph::BuildContext;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const INTERFACES: &str = "interface.lan = { addresses = [\"10.0.0.1/24\", \"2001:db8:1::1/64\"] }\n\
+    interface.wan = { addresses = [\"192.0.2.1/24\", \"2001:db8:2::1/64\"] }\n";
+
+fn router(table: &str) -> (Config, Fib) {
+    let (text, cx) = (format!("{INTERFACES}table = \"{table}\""), BuildContext::default());
+    let settings: Settings = toml::from_str(&text).unwrap();
+    let config = Config::new(&settings, &cx).unwrap();
+    let fib = Fib::new(&config, &settings, &cx).unwrap();
+    (config, fib)
+}
+
+fn net(n: u8) -> IpNet {
+    let all =
+        ["0.0.0.0/0", "198.18.0.0/15", "198.18.4.0/24", "198.18.4.7/32", "10.0.0.9/32", "::/0", "2001:db8:9::/48"];
+    match n {
+        0..7 => all[usize::from(n)].parse().unwrap(),
+        _ => IpNet::new_assert(Ipv4Addr::new(203, 0, n, 0).into(), 24),
+    }
+}
+
+fn via(n: u8, ipv4: bool) -> IpAddr {
+    let text = match ipv4 {
+        true => format!("192.0.2.{}", 10 + n),
+        false => format!("2001:db8:2::{}", 10 + n),
+    };
+    text.parse().unwrap()
+}
+
+fn target(hops: &[u8], net: IpNet) -> InstalledTarget {
+    let hop = |n: &u8| InstalledHop {
+        gateway: Some(via(*n, net.addr().is_ipv4())),
+        interface: Some(1),
+        weight: u16::from(*n) + 1,
+    };
+    match hops {
+        [] => InstalledTarget::Blackhole,
+        [0] => InstalledTarget::Unreachable,
+        // the weight of one next hop means nothing
+        [one] => InstalledTarget::Via(vec![InstalledHop { weight: 1, ..hop(one) }]),
+        hops => InstalledTarget::Via(hops.iter().map(hop).collect()),
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Install(u8, Vec<u8>),
+    Uninstall(u8),
+    AddStatic(u8, u8),
+    RemoveStatic(u8),
+    MarkStale,
+    RemoveStale,
+    Wait,
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let net = 0..12u8;
+    let hops = prop::collection::btree_set(0..6u8, 0..4).prop_map(|hops| hops.into_iter().collect());
+    prop::collection::vec(
+        prop_oneof![
+            6 => (net.clone(), hops).prop_map(|(net, hops)| Change::Install(net, hops)),
+            3 => net.clone().prop_map(Change::Uninstall),
+            2 => (net.clone(), 0..6u8).prop_map(|(net, hop)| Change::AddStatic(net, hop)),
+            2 => net.prop_map(Change::RemoveStatic),
+            1 => Just(Change::MarkStale),
+            1 => Just(Change::RemoveStale),
+            1 => Just(Change::Wait),
+        ],
+        1..60,
+    )
+}
+
+/// Routes by prefix: of commands their next hop; installed ones, and whether they are stale.
+#[derive(Default)]
+struct Model {
+    commands: BTreeMap<IpNet, IpAddr>,
+    installed: BTreeMap<IpNet, (InstalledTarget, bool)>,
+}
+
+/// Returns what packets to a prefix find: next hops with weights, or a kind.
+fn found(fib: &Fib, hops: &NextHops, net: IpNet) -> Option<(AdjacencyKind, Vec<(IpAddr, u16)>)> {
+    let value = fib.tables().get(net)?;
+    let members = hops.members(value).iter().map(|((_, address), weight)| (*address, *weight)).collect();
+    Some((fib.adjacency(value).load().kind(), members))
+}
+
+fn expected(model: &Model, net: IpNet) -> Option<(AdjacencyKind, Vec<(IpAddr, u16)>)> {
+    if let Some(hop) = model.commands.get(&net) {
+        return Some((AdjacencyKind::Unresolved, vec![(*hop, 1)]));
+    }
+    let (target, _) = model.installed.get(&net)?;
+    Some(match target {
+        InstalledTarget::Unreachable => (AdjacencyKind::Unreachable, vec![]),
+        InstalledTarget::Prohibited => (AdjacencyKind::Prohibited, vec![]),
+        InstalledTarget::Blackhole => (AdjacencyKind::Blackhole, vec![]),
+        InstalledTarget::Via(via) => {
+            let kind = if via.len() == 1 { AdjacencyKind::Unresolved } else { AdjacencyKind::Group };
+            (kind, via.iter().map(|hop| (hop.gateway.unwrap(), hop.weight)).collect())
+        }
+    })
+}
+
+fn follows_the_model(fib: &Fib, config: &Config, changes: Vec<Change>) -> Result<(), TestCaseError> {
+    let mut model = Model::default();
+    let mut hops = fib.next_hops();
+    let most = 8;
+    for change in changes {
+        match change {
+            Change::Install(n, over) => {
+                let (net, target) = (net(n), target(&over, net(n)));
+                let full = !model.installed.contains_key(&net) && model.installed.len() >= most;
+                let did = fib.install(config, &mut hops, net, &target, most);
+                prop_assert_eq!(did.is_err(), full, "{:?}", did);
+                if !full {
+                    model.installed.insert(net, (target, false));
+                }
+            }
+            Change::Uninstall(n) => {
+                fib.uninstall(&mut hops, net(n));
+                model.installed.remove(&net(n));
+            }
+            Change::AddStatic(n, hop) => {
+                let (net, hop) = (net(n), via(hop, net(n).addr().is_ipv4()));
+                let to = RouteTarget::Via(vec![hop]);
+                fib.check_addition(config, net, &to).unwrap();
+                fib.add_route(config, &mut hops, net, &to).unwrap();
+                model.commands.insert(net, hop);
+            }
+            Change::RemoveStatic(n) => {
+                let is_there = model.commands.remove(&net(n)).is_some();
+                prop_assert_eq!(fib.check_removal(net(n)).is_ok(), is_there);
+                if is_there {
+                    fib.remove_route(&mut hops, net(n)).unwrap();
+                }
+            }
+            Change::MarkStale => {
+                fib.mark_stale(&mut hops);
+                model.installed.values_mut().for_each(|(_, stale)| *stale = true);
+            }
+            Change::RemoveStale => {
+                let before = model.installed.len();
+                model.installed.retain(|_, (_, stale)| !*stale);
+                prop_assert_eq!(fib.remove_stale(&mut hops), before - model.installed.len());
+            }
+            Change::Wait => fib.set_now(fib.now() + REUSE_DELAY),
+        }
+        prop_assert_eq!(hops.installed.routes(), model.installed.len());
+        for n in 0..12 {
+            prop_assert_eq!(found(fib, &hops, net(n)), expected(&model, net(n)), "{}", net(n));
+        }
+        let mut all = BTreeMap::new();
+        fib.for_each_installed(&hops, |net, target, stale| drop(all.insert(net, (target, stale))));
+        prop_assert_eq!(&all, &model.installed);
+    }
+    for net in model.installed.into_keys() {
+        fib.uninstall(&mut hops, net);
+    }
+    for net in model.commands.into_keys() {
+        fib.remove_route(&mut hops, net).unwrap();
+    }
+    Ok(())
+}
+
+#[test]
+fn installed_routes_follow_the_model() {
+    // tables are large: all cases use the same ones
+    // tables are large and a default route fills one: all cases use the same ones
+    for table in ["lpm", "exact"] {
+        let (config, fib) = router(table);
+        let settings =
+            ProptestConfig { cases: 60, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() };
+        let mut runner = proptest::test_runner::TestRunner::new(settings);
+        runner.run(&changes(), |changes| follows_the_model(&fib, &config, changes)).unwrap();
+    }
+}
+
+/// What no route uses is given back: numbers and groups do not run out, however often routes change.
+#[test]
+fn next_hops_and_groups_are_reused() {
+    let (config, fib) = router("lpm");
+    let mut hops = fib.next_hops();
+    let net: IpNet = "198.18.0.0/15".parse().unwrap();
+    for n in 0..100_000u32 {
+        fib.set_now(REUSE_DELAY * n);
+        let hop = |k: u32| InstalledHop {
+            gateway: Some(Ipv4Addr::new(192, 0, 2, 10 + ((n + k) % 200) as u8).into()),
+            interface: None,
+            weight: 1 + (n % 1000) as u16,
+        };
+        let target = InstalledTarget::Via((0..1 + n % 3).map(hop).collect());
+        fib.install(&config, &mut hops, net, &target, 10).unwrap();
+        assert_eq!(hops.len(), 1);
+    }
+    fib.uninstall(&mut hops, net);
+    assert_eq!((hops.len(), fib.control().neighbours.len()), (0, 0));
+    assert!((fib.control().next_unused as usize) < 1000, "{}", fib.control().next_unused);
+}
+
+#[test]
+fn invalid_routes_are_refused_with_the_reason() {
+    let (config, fib) = router("lpm");
+    let mut hops = fib.next_hops();
+    let hop = |gateway: &str, interface| InstalledHop { gateway: gateway.parse().ok(), interface, weight: 1 };
+    let net: IpNet = "198.18.0.0/15".parse().unwrap();
+    let address = |text: &str| text.parse().unwrap();
+    for (via, refused) in [
+        (vec![hop("198.51.100.1", None)], Refused::NotConnected(address("198.51.100.1"))),
+        (vec![hop("fe80::1", None)], Refused::NotConnected(address("fe80::1"))),
+        (vec![hop("192.0.2.1", None)], Refused::OwnAddress(address("192.0.2.1"))),
+        (vec![], Refused::HopCount(0)),
+        (vec![hop("192.0.2.9", None); 65], Refused::HopCount(65)),
+        (vec![hop("", Some(0)), hop("192.0.2.9", None)], Refused::ConnectedInGroup),
+    ] {
+        fib.install(&config, &mut hops, net, &InstalledTarget::Blackhole, 9).unwrap();
+        assert_eq!(fib.install(&config, &mut hops, net, &InstalledTarget::Via(via), 9), Err(refused));
+        // it does not go on to the next hops of before
+        assert_eq!((fib.tables().get(net), hops.installed.routes(), hops.len()), (None, 0, 0));
+    }
+    // an IPv4 route by an IPv6 next hop (RFC 8950), and by one of an interface without its network
+    for gateway in ["fe80::1", "198.51.100.1"] {
+        let target = InstalledTarget::Via(vec![hop(gateway, Some(1))]);
+        fib.install(&config, &mut hops, net, &target, 9).unwrap();
+    }
+    let martian = fib.install(&config, &mut hops, "127.0.0.0/8".parse().unwrap(), &InstalledTarget::Blackhole, 9);
+    assert_eq!(martian, Err(Refused::Martian));
+    // the router's own networks stay as they are
+    let own = "192.0.2.0/24".parse().unwrap();
+    let connected = fib.tables().get(own);
+    fib.install(&config, &mut hops, own, &InstalledTarget::Via(vec![hop("", Some(1))]), 9).unwrap();
+    fib.uninstall(&mut hops, own);
+    assert_eq!(fib.tables().get(own), connected);
+}
+
+/// A worker looks up an address while its route is replaced: it always finds one of the two, and the members of a group
+/// are those of the route.
+#[test]
+fn a_worker_finds_the_old_or_the_new_route() {
+    let (config, fib) = router("lpm");
+    let net: IpNet = "198.18.0.0/15".parse().unwrap();
+    let hop = |n: u8| InstalledHop { gateway: Some(via(n, true)), interface: Some(1), weight: 1 };
+    let targets = [
+        InstalledTarget::Via(vec![hop(1), hop(2)]),
+        InstalledTarget::Via(vec![hop(2), hop(3), hop(4)]),
+        InstalledTarget::Via(vec![hop(5)]),
+    ];
+    for target in &targets {
+        fib.install(&config, &mut fib.next_hops(), net, target, 9).unwrap();
+    }
+    let (ended, fib) = (Arc::new(Mutex::new(false)), Arc::new(fib));
+    std::thread::scope(|s| {
+        let worker = s.spawn(|| {
+            let (mut routes, mut found) = (fib.reader(), 0u64);
+            while !*ended.lock().unwrap() {
+                for n in 0..1000u32 {
+                    let mut value = [0];
+                    routes.look_up4(&[0xc612_0000 + n], &mut value);
+                    let adjacency = fib.adjacency(value[0]).load();
+                    let hop = match adjacency.kind() {
+                        AdjacencyKind::Group => fib.adjacency(fib.member(adjacency.group(), n << 22)).load(),
+                        _ => adjacency,
+                    };
+                    assert_eq!((hop.kind(), hop.output()), (AdjacencyKind::Unresolved, 2));
+                    found += 1;
+                }
+            }
+            found
+        });
+        for n in 0..20_000u32 {
+            // a worker does not hold a number for as long as this
+            fib.set_now(Duration::from_millis(1) * n);
+            fib.install(&config, &mut fib.next_hops(), net, &targets[n as usize % 3], 9).unwrap();
+        }
+        *ended.lock().unwrap() = true;
+        assert!(worker.join().unwrap() > 0);
+    });
+}
