@@ -269,7 +269,8 @@ fn changed<T>(old: &[T], new: &[T], name: impl Fn(&T) -> &String, same: impl Fn(
 
 fn is_same_port(a: &Port, b: &Port) -> bool {
     let key = |p: &Port| (p.device.clone(), p.descriptors, p.repeat, p.timed, p.existing);
-    key(a) == key(b) && a.sandbox == b.sandbox
+    let kernel = |p: &Port| (p.namespace.clone(), p.representor.clone());
+    key(a) == key(b) && a.sandbox == b.sandbox && kernel(a) == kernel(b)
 }
 
 fn is_same_chain(a: &Chain, b: &Chain) -> bool {

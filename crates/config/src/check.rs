@@ -3,6 +3,7 @@
 mod checker;
 mod clock;
 mod paths;
+mod representors;
 mod sandboxes;
 mod spreading;
 
@@ -153,11 +154,23 @@ impl Checker<'_> {
                     self.error(span, key, format!("{key} is for captures, which {written:?} is not"), "remove it");
                 }
             }
-            if let Some(existing) = &port.existing
-                && !written.starts_with("tap:")
+            for (key, span) in [
+                ("existing", port.existing.as_ref().map(Spanned::span)),
+                ("namespace", port.namespace.as_ref().map(Spanned::span)),
+            ] {
+                if let (Some(span), false) = (span, written.starts_with("tap:")) {
+                    self.error(span, key, format!("{key} is for taps, which {written:?} is not"), "remove it");
+                }
+            }
+            if let (Some(namespace), Some(_)) = (&port.namespace, &port.existing) {
+                let remedy = "remove one: an existing tap stays in its namespace";
+                self.error(namespace.span(), "namespace", "tap exists before the run", remedy);
+            }
+            if let Some(namespace) = &port.namespace
+                && (namespace.get_ref().is_empty() || namespace.get_ref().contains('/'))
             {
-                let problem = format!("existing is for taps, which {written:?} is not");
-                self.error(existing.span(), "existing", problem, "remove it");
+                let remedy = "write a name that ip netns shows";
+                self.error(namespace.span(), namespace.get_ref(), "not a name of a network namespace", remedy);
             }
             if let Some(d) = &port.descriptors
                 && *d.get_ref() < 32
@@ -176,6 +189,8 @@ impl Checker<'_> {
                 repeat: port.repeat.as_ref().map_or(1, |r| *r.get_ref()),
                 timed: port.timed.as_ref().is_some_and(|t| *t.get_ref()),
                 existing: port.existing.as_ref().is_some_and(|e| *e.get_ref()),
+                namespace: port.namespace.as_ref().map(|namespace| namespace.get_ref().clone()),
+                representor: None,
                 received_from: false,
                 sent_to: false,
                 crossing_side: None,

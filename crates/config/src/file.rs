@@ -81,12 +81,13 @@ pub(crate) struct Port {
     pub(crate) repeat: Option<Spanned<u64>>,
     pub(crate) timed: Option<Spanned<bool>>,
     pub(crate) existing: Option<Spanned<bool>>,
+    pub(crate) namespace: Option<Spanned<String>>,
     pub(crate) sandbox: Option<Spanned<String>>,
 }
 
 impl Port {
     pub(crate) fn new(device: Spanned<String>) -> Port {
-        Port { device, descriptors: None, repeat: None, timed: None, existing: None, sandbox: None }
+        Port { device, descriptors: None, repeat: None, timed: None, existing: None, namespace: None, sandbox: None }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::file::{self, OnPanic, Shuffle, Traffic};
 use crate::plan::{ChainFile, Edge, NfSettings, Port, ServiceClass, Start};
 use crate::sandbox::{Crossing, Isolation, Sandbox, Side, Transport};
 use diagnostics::Diagnostic;
-use graph::Registry;
+use graph::{Registry, Representor};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -47,6 +47,8 @@ struct PortSpec {
     repeat: u64,
     timed: bool,
     existing: bool,
+    namespace: Option<String>,
+    representor: Option<Representor>,
     /// True if the port is an end of a sandbox crossing.
     crosses: bool,
 }
@@ -82,6 +84,8 @@ impl PortSpec {
             repeat: port.repeat,
             timed: port.timed,
             existing: port.existing,
+            namespace: port.namespace.clone(),
+            representor: port.representor.clone(),
             crosses: false,
         }
     }
@@ -95,6 +99,8 @@ impl PortSpec {
             repeat: 1,
             timed: false,
             existing: false,
+            namespace: None,
+            representor: None,
             crosses: true,
         }
     }
@@ -486,6 +492,8 @@ impl Partition {
             repeat: spec.repeat,
             timed: spec.timed,
             existing: spec.existing,
+            namespace: spec.namespace.clone(),
+            representor: spec.representor.clone(),
             received_from: false,
             sent_to: false,
             crossing_side: spec.crosses.then_some(self.side),

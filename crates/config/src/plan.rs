@@ -6,7 +6,8 @@ use crate::sandbox::{Idle, Isolation, Sandbox, Side};
 use crate::source::Source;
 use diagnostics::Diagnostic;
 use graph::{
-    Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, Node, NodePlan, Rate, Segment, Spread, SteerFn, Target,
+    Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, Node, NodePlan, Rate, Representor, Segment, Spread,
+    SteerFn, Target,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -80,6 +81,10 @@ pub struct Port {
     pub timed: bool,
     /// True if the tap exists before the run; otherwise it is created, and must not exist.
     pub existing: bool,
+    /// Network namespace into which the tap is moved, as `ip netns` names it.
+    pub namespace: Option<String>,
+    /// Interface of an NF that a control plane uses through the port.
+    pub representor: Option<Representor>,
     /// True if a chain begins with the port.
     pub received_from: bool,
     /// True if packets leave by the port.
@@ -107,6 +112,8 @@ impl Port {
             repeat: 1,
             timed: false,
             existing: false,
+            namespace: None,
+            representor: None,
             received_from: false,
             sent_to: false,
             crossing_side: None,
@@ -186,6 +193,12 @@ impl NfConfig {
             Some((_, span)) => source.locate(span.clone(), d),
             None => Diagnostic { file: Some(source.file.to_owned()), ..d },
         }
+    }
+
+    /// Returns the span of a setting, or of the NF's name.
+    pub(crate) fn span_of(&self, key: &str) -> Range<usize> {
+        let span = self.setting_spans.iter().find(|(k, _)| k == key).or(self.setting_spans.first());
+        span.map_or(0..0, |(_, span)| span.clone())
     }
 
     /// Returns true if the settings define interfaces; paths may end with such an NF.

@@ -1,5 +1,9 @@
 //! State of the kernel's network interfaces, which some of DPDK's drivers use.
 
+mod configure;
+
+pub use configure::{InterfaceConfig, configure};
+
 use core::ptr::null_mut;
 use std::ffi::{CStr, CString};
 
@@ -25,8 +29,14 @@ struct EthtoolValue {
 
 /// Returns true if this process's network namespace has an interface of this name.
 pub fn exists(interface: &str) -> bool {
+    index(interface).is_some()
+}
+
+/// Returns the index of an interface in the network namespace of this thread.
+fn index(interface: &str) -> Option<u32> {
+    let name = CString::new(interface).ok()?;
     // SAFETY: the name is NUL-terminated.
-    CString::new(interface).is_ok_and(|name| unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
+    Some(unsafe { libc::if_nametoindex(name.as_ptr()) }).filter(|index| *index != 0)
 }
 
 /// Returns the names of the interfaces of this process's network namespace.

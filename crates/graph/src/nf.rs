@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,6 +41,11 @@ pub trait Nf: 'static {
     /// after [`INPUTS`](Nf::INPUTS) and [`OUTPUTS`](Nf::OUTPUTS). A path may end at an NF with interfaces; it enters by
     /// the interface with the name of its port, and the output with the name of a port leads to that port.
     fn interfaces(_: &Self::Settings) -> Vec<String> {
+        vec![]
+    }
+    /// Returns the representors that the settings of the NF `name` define, which [`interfaces`](Nf::interfaces) includes.
+    /// Each needs a port, and a path that begins with it.
+    fn representors(_: &Self::Settings, _name: &str) -> Vec<Representor> {
         vec![]
     }
     /// Returns the spreading requirement with these settings, if weaker than [`SPREAD`](Nf::SPREAD).
@@ -97,6 +103,23 @@ pub struct TakeOver {
     /// Version of the form in which nodes [save](Node::save) it, if they do. Nodes restore only their own version: change
     /// it with the records.
     pub format: Option<u16>,
+}
+
+/// The port through which a control plane, such as a routing daemon, uses an interface of an NF. If the port is a tap,
+/// its kernel interface is configured like the interface.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Representor {
+    /// Name of the port.
+    pub name: String,
+    /// Name of the interface.
+    pub interface: String,
+    /// MAC address of the interface.
+    pub mac: [u8; 6],
+    /// Longest IP packet in bytes.
+    pub mtu: u16,
+    /// Addresses of the interface with prefix lengths.
+    pub addresses: Vec<(IpAddr, u8)>,
 }
 
 /// The settings of an [`Nf`] without settings.

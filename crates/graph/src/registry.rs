@@ -1,6 +1,6 @@
 //! The kinds of NF that chain files can name.
 
-use crate::nf::{BuildContext, Nf, Spread, SteerFn, Steering, TakeOver};
+use crate::nf::{BuildContext, Nf, Representor, Spread, SteerFn, Steering, TakeOver};
 use crate::node::Node;
 use crate::panics;
 use crate::segment::Segment;
@@ -15,6 +15,9 @@ use toml::de::DeTable;
 pub trait Factory: Send + Sync {
     /// Returns the names of the interfaces that the settings define ([`Nf::interfaces`]).
     fn interfaces(&self) -> Vec<String>;
+
+    /// Returns the representors that the settings of the NF `name` define ([`Nf::representors`]).
+    fn representors(&self, name: &str) -> Vec<Representor>;
 
     /// Returns the spreading requirement ([`Nf::spread`]).
     fn spread(&self) -> Spread;
@@ -104,6 +107,10 @@ struct TypedFactory<N: Nf>(N::Settings);
 impl<N: Nf> Factory for TypedFactory<N> {
     fn interfaces(&self) -> Vec<String> {
         N::interfaces(&self.0)
+    }
+
+    fn representors(&self, name: &str) -> Vec<Representor> {
+        N::representors(&self.0, name)
     }
 
     fn spread(&self) -> Spread {

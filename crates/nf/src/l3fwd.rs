@@ -10,6 +10,7 @@ mod icmp_errors;
 mod install;
 mod neighbours;
 mod operations;
+mod punt;
 mod router;
 mod settings;
 mod slow_path;
@@ -18,7 +19,7 @@ use config::Config;
 use diagnostics::Diagnostic;
 use fib::Fib;
 pub use fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
-use graph::{BuildContext, Nf, Node, TakeOver};
+use graph::{BuildContext, Nf, Node, Representor, TakeOver};
 pub use install::RouteUpdate;
 pub use operations::LiveRoutes;
 use router::Router;
@@ -42,7 +43,12 @@ impl Nf for L3fwd {
          route = [{ prefix = \"0.0.0.0/0\", via = [\"192.0.2.1\"] }]";
 
     fn interfaces(settings: &Settings) -> Vec<String> {
-        settings.interface.keys().cloned().collect()
+        let representors = settings.interface.values().filter_map(|interface| interface.representor.clone());
+        settings.interface.keys().cloned().chain(representors).collect()
+    }
+
+    fn representors(settings: &Settings, name: &str) -> Vec<Representor> {
+        settings.interface.iter().filter_map(|(interface, i)| i.representor(name, interface)).collect()
     }
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {

@@ -37,6 +37,7 @@ mod output;
 mod processes;
 mod profiles;
 mod proxy;
+mod punt;
 mod reload;
 mod reload_sandboxes;
 mod reload_state;

@@ -69,6 +69,7 @@ impl<'a> Builder<'a> {
         self.first_outputs = firsts.map(|first| first.get_ref().clone()).filter(|first| first.contains('.')).collect();
         let mut chains: Vec<Chain> = file.chain.iter().enumerate().filter_map(|(n, c)| self.chain(n, c)).collect();
         self.edges(file);
+        self.representors();
         self.traffic(file);
         self.unused(file);
         self.files(file);

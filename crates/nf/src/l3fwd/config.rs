@@ -1,9 +1,11 @@
 //! Checked configuration of a router.
 
+use super::punt::class::PuntClass;
 use super::settings::{FpmSettings, InterfaceSettings, Settings};
 use diagnostics::Diagnostic;
-use graph::BuildContext;
+use graph::{BuildContext, Rate, Representor};
 use ipnet::IpNet;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,6 +28,8 @@ pub(super) struct Interface {
     /// Own addresses with prefix lengths.
     pub(super) v4: Vec<(Ipv4Addr, u8)>,
     pub(super) v6: Vec<(Ipv6Addr, u8)>,
+    /// Number of its representor, if it has one.
+    pub(super) representor: Option<usize>,
 }
 
 impl Interface {
@@ -83,6 +87,10 @@ impl Interface {
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub(super) interfaces: Vec<Interface>,
+    /// Interfaces of the representors.
+    pub(super) representors: Vec<usize>,
+    /// Packets per second to a representor, by class.
+    pub(super) punt: [u64; PuntClass::COUNT],
     pub(super) reachable_time: Duration,
     pub(super) neighbour_queue: usize,
     pub(super) icmp_rate: u32,
@@ -115,9 +123,18 @@ impl Config {
             let remedy = format!("write at most {FPM_ROUTES_MAX}");
             return Err(invalid("fpm", fpm.routes_max, "maximum number of routes is out of range", &remedy));
         }
-        let interfaces = s.interface.iter().map(|(name, i)| interface(name, i, cx)).collect::<Result<_, _>>()?;
+        let mut interfaces: Vec<Interface> =
+            s.interface.iter().map(|(name, i)| interface(name, i, cx)).collect::<Result<_, _>>()?;
+        check_representors(s)?;
+        let mut representors = vec![];
+        for (n, _) in s.interface.values().enumerate().filter(|(_, i)| i.representor.is_some()) {
+            interfaces[n].representor = Some(representors.len());
+            representors.push(n);
+        }
         Ok(Config {
             interfaces,
+            representors,
+            punt: punt_rates(s)?,
             reachable_time: Duration::from_secs(s.reachable_time.into()),
             neighbour_queue: s.neighbour_queue.into(),
             icmp_rate: s.icmp_rate,
@@ -153,12 +170,12 @@ fn interface(name: &str, i: &InterfaceSettings, cx: &BuildContext) -> Result<Int
         let remedy = "write addresses = [\"10.0.0.1/24\"]";
         return Err(invalid("interface", name, "interface has no address", remedy));
     }
-    let mac = i.mac.map_or_else(|| generated_mac(&cx.name, name), |m| m.0);
+    let mac = i.mac_address(&cx.name, name);
     if mac.is_multicast() || mac == MacAddr([0; 6]) {
         let remedy = "write one whose first byte is even, such as 02:00:00:00:00:01";
         return Err(invalid("interface", mac, "not a unicast MAC address", remedy));
     }
-    let mut interface = Interface { mac, mtu: i.mtu, v4: vec![], v6: vec![] };
+    let mut interface = Interface { mac, mtu: i.mtu, v4: vec![], v6: vec![], representor: None };
     for net in i.addresses.iter().map(|n| n.0) {
         let own = net.addr();
         if own.is_multicast() || own.is_unspecified() || own.is_loopback() {
@@ -177,12 +194,58 @@ fn interface(name: &str, i: &InterfaceSettings, cx: &BuildContext) -> Result<Int
     Ok(interface)
 }
 
-/// Returns a locally administered address derived from the names.
-fn generated_mac(router: &str, interface: &str) -> MacAddr {
-    let mut hash = DefaultHasher::new();
-    (router, interface).hash(&mut hash);
-    let [a, b, c, d, e, ..] = hash.finish().to_be_bytes();
-    MacAddr([2, a, b, c, d, e])
+impl InterfaceSettings {
+    /// Returns the MAC address: the written one, or a locally administered one derived from the names.
+    pub(super) fn mac_address(&self, router: &str, interface: &str) -> MacAddr {
+        if let Some(mac) = self.mac {
+            return mac.0;
+        }
+        let mut hash = DefaultHasher::new();
+        (router, interface).hash(&mut hash);
+        let [a, b, c, d, e, ..] = hash.finish().to_be_bytes();
+        MacAddr([2, a, b, c, d, e])
+    }
+
+    /// Returns the kernel interface of the control plane, if there is one.
+    pub(super) fn representor(&self, router: &str, interface: &str) -> Option<Representor> {
+        Some(Representor {
+            name: self.representor.clone()?,
+            interface: interface.to_owned(),
+            mac: self.mac_address(router, interface).0,
+            mtu: self.mtu,
+            addresses: self.addresses.iter().map(|net| (net.0.addr(), net.0.prefix_len())).collect(),
+        })
+    }
+}
+
+/// Checks that the names of the representors are different from each other and from those of the interfaces.
+fn check_representors(s: &Settings) -> Result<(), Diagnostic> {
+    let mut used = BTreeSet::new();
+    for name in s.interface.values().filter_map(|i| i.representor.as_ref()) {
+        let (problem, remedy) = match () {
+            () if name == "local" => ("name is reserved for the output of packets to the router", "rename the port"),
+            () if s.interface.contains_key(name) => {
+                ("representor is also an interface", "name the port of the control plane, such as a tap of its own")
+            }
+            () if !used.insert(name) => ("two interfaces have this representor", "add a port for each interface"),
+            () => continue,
+        };
+        return Err(invalid("interface", name, problem, remedy));
+    }
+    Ok(())
+}
+
+/// Returns the rates of the classes in packets per second.
+fn punt_rates(s: &Settings) -> Result<[u64; PuntClass::COUNT], Diagnostic> {
+    let mut rates = [0; PuntClass::COUNT];
+    for (rate, written) in rates.iter_mut().zip(s.punt.rates()) {
+        let Rate::Packets(written) = written else {
+            let remedy = "write packets per second, such as \"10 kpps\"";
+            return Err(invalid("punt", String::from(written), "rate is not in packets per second", remedy));
+        };
+        *rate = written.round() as u64;
+    }
+    Ok(rates)
 }
 
 pub(super) fn mask4(address: Ipv4Addr, len: u8) -> u32 {

@@ -35,6 +35,10 @@ graph::named_enum! {
         Consumed = "consumed",
         /// The buffer pool was empty before all fragments were made.
         NoFragmentBuffer = "no_fragment_buffer",
+        /// The rate of the packet's class to the control plane is exceeded.
+        PuntExceeded = "punt_exceeded",
+        /// The control plane sent a frame with another source MAC address than the interface's, or longer than its MTU.
+        InjectRefused = "inject_refused",
     }
 }
 

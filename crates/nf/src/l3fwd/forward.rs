@@ -40,7 +40,9 @@ impl Node for Router {
     }
 
     fn counters(&self) -> Vec<(String, Arc<Counter>)> {
-        self.counters.named()
+        let mut counters = self.counters.named();
+        counters.extend(self.punt.counters());
+        counters
     }
 
     fn gauges(&self) -> Vec<&'static str> {
@@ -54,7 +56,7 @@ impl Node for Router {
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let Some(interface) = self.config.interfaces.get(usize::from(input)) else {
-            return batch.clear();
+            return self.inject(cx, input, batch);
         };
         let mac = interface.mac;
         let n = batch.len();

@@ -6,6 +6,7 @@ use super::fib::Fib;
 use super::fib::adjacency::AdjacencyKind;
 use super::fib::route_tables::Reader;
 use super::neighbours::queues::NeighbourQueues;
+use super::punt::limits::Punt;
 use graph::{BoundedTable, Context, Counters, TokenBucket};
 use packet::{Batch, Packet};
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub(super) struct Router {
     pub(super) maintains_shared: bool,
     pub(super) neighbour_queues: NeighbourQueues,
     pub(super) icmp: TokenBucket,
+    pub(super) punt: Punt,
     pub(super) counters: Counters<CounterId>,
     /// The neighbours, which all copies share.
     pub(super) neighbours: BoundedTable,
@@ -41,6 +43,7 @@ impl Router {
         Router {
             neighbour_queues: NeighbourQueues::new(config.neighbour_queue),
             icmp: TokenBucket::new(config.icmp_rate.into(), config.icmp_rate.into()),
+            punt: Punt::new(config.representors.len(), &config.punt),
             neighbours,
             config,
             fib,

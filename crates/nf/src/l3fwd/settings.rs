@@ -1,6 +1,8 @@
 //! Settings of the router.
 
+use super::punt::class::PuntClass;
 use crate::{Mac, Net};
+use graph::Rate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -36,6 +38,9 @@ pub struct Settings {
     pub(super) icmp_rate: u32,
     /// Accepts the routes of a routing daemon by the Forwarding Plane Manager protocol of FRR.
     pub(super) fpm: Option<FpmSettings>,
+    /// Maximum rates of packets to the control plane, per class, interface and core: arp, nd, bgp, ospf, bfd, icmp and
+    /// other.
+    pub(super) punt: PuntSettings,
 }
 
 /// Settings of the server that FRR's zebra sends routes to.
@@ -77,11 +82,57 @@ pub(super) struct InterfaceSettings {
     pub(super) mac: Option<Mac>,
     /// Largest IP packet that is sent, 68 to 9700 bytes.
     pub(super) mtu: u16,
+    /// Port of the control plane, usually a tap: it receives the packets to the router itself, and what it sends leaves
+    /// by the interface.
+    pub(super) representor: Option<String>,
 }
 
 impl Default for InterfaceSettings {
     fn default() -> Self {
-        InterfaceSettings { addresses: vec![], mac: None, mtu: 1500 }
+        InterfaceSettings { addresses: vec![], mac: None, mtu: 1500, representor: None }
+    }
+}
+
+/// Rates of packets to the control plane.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct PuntSettings {
+    /// ARP replies.
+    arp: Rate,
+    /// Neighbor discovery: advertisements, router solicitations and advertisements, redirects.
+    nd: Rate,
+    /// TCP port 179.
+    bgp: Rate,
+    /// Protocol 89.
+    ospf: Rate,
+    /// UDP ports 3784, 3785, 4784 and 6784.
+    bfd: Rate,
+    /// Other ICMP and ICMPv6 messages.
+    icmp: Rate,
+    /// All other packets.
+    other: Rate,
+}
+
+impl PuntSettings {
+    /// Returns the rates in the order of the classes.
+    pub(super) fn rates(&self) -> [Rate; PuntClass::COUNT] {
+        let PuntSettings { arp, nd, bgp, ospf, bfd, icmp, other } = *self;
+        [arp, nd, bgp, ospf, bfd, icmp, other]
+    }
+}
+
+impl Default for PuntSettings {
+    fn default() -> Self {
+        let kpps = |n: f64| Rate::Packets(n * 1000.0);
+        PuntSettings {
+            arp: kpps(1.0),
+            nd: kpps(1.0),
+            bgp: kpps(10.0),
+            ospf: kpps(2.0),
+            bfd: kpps(10.0),
+            icmp: kpps(1.0),
+            other: kpps(1.0),
+        }
     }
 }
 
@@ -138,6 +189,7 @@ impl Default for Settings {
             neighbour_queue: 16,
             icmp_rate: 100,
             fpm: None,
+            punt: PuntSettings::default(),
         }
     }
 }

@@ -27,7 +27,7 @@ enum Decision {
     DropWithError(DropReason, IcmpError),
     /// Return it to its sender: it has been rewritten into a reply.
     Reply,
-    /// Send it to the output for packets to the router itself.
+    /// Send it to the representor of the interface, or to the output for packets to the router itself.
     Local,
     /// Send it to a neighbour.
     Send(AdjacencyValue),
@@ -47,7 +47,10 @@ impl Router {
                 self.drop(cx, reason, packet);
             }
             Decision::Reply => cx.emit(interface as u8 + 1, packet),
-            Decision::Local => cx.emit(LOCAL, packet),
+            Decision::Local => match self.config.interfaces[interface].representor {
+                Some(representor) => self.punt(cx, representor, packet),
+                None => cx.emit(LOCAL, packet),
+            },
             Decision::Resolve(neighbour) => self.resolve_and_hold(cx, neighbour, Some(interface), packet),
             Decision::Send(adjacency) => {
                 decrement_ttl(packet.data_mut());
@@ -100,6 +103,10 @@ impl Router {
         let own = self.config.interfaces[interface].clone();
         let to_router = own.v4.iter().any(|(a, _)| *a == message.target_ip);
         self.learn_neighbour(cx, interface, message.sender_ip.into(), message.sender_mac, to_router);
+        let is_gratuitous = message.sender_ip == message.target_ip;
+        if message.operation == arp::Operation::Reply || is_gratuitous {
+            self.punt_copy(cx, interface, packet.data());
+        }
         if message.operation != arp::Operation::Request || !to_router {
             return Decision::Drop(DropReason::Consumed);
         }
@@ -145,16 +152,18 @@ impl Router {
         if first == 127 || first >= 224 || first == 0 && !src.is_unspecified() {
             return Decision::Drop(DropReason::Martian);
         }
+        let own = &self.config.interfaces[interface];
         if dst.is_broadcast() || dst.is_multicast() {
-            return Decision::Drop(DropReason::Multicast);
+            return if own.punts_group(dst.into()) { Decision::Local } else { Decision::Drop(DropReason::Multicast) };
         }
+        let replies_to_echo = own.representor.is_none();
         let size = usize::from(ip.header().total_length());
         let (ttl, dont_fragment) = (ip.header().ttl(), ip.header().dont_fragment());
         let source_routed = ip.header_bytes().get(size_of::<Ipv4>()..).is_some_and(has_source_route);
         let value = self.route4(dst.to_bits(), frame);
         let adjacency = self.fib.adjacency(value).load();
         if adjacency.kind() == AdjacencyKind::Local {
-            return self.reply_to_echo4(interface, packet);
+            return if replies_to_echo { self.reply_to_echo4(interface, packet) } else { Decision::Local };
         }
         match () {
             () if link_broadcast => return Decision::Drop(DropReason::LinkBroadcast),
@@ -261,7 +270,8 @@ impl Router {
         let (src, dst) = (ip.header().src(), ip.header().dst());
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         let to_group = dst.is_multicast();
-        let other = if to_group { Decision::Drop(DropReason::Multicast) } else { Decision::Local };
+        let is_dropped = to_group && !own.punts_group(dst.into());
+        let other = if is_dropped { Decision::Drop(DropReason::Multicast) } else { Decision::Local };
         let Ok(message) = icmpv6::Message::new(ip.payload()) else { return other };
         if ip.header().next_header() != IpProtocol::ICMPV6 {
             return other;
@@ -304,11 +314,13 @@ impl Router {
                         }
                         None => {}
                     }
+                    self.punt_copy(cx, interface, frame);
                     Decision::Drop(DropReason::Consumed)
                 }
             };
         }
-        if message.header().kind() != Icmpv6::ECHO_REQUEST || to_group || src.is_unspecified() {
+        let is_echo_request = message.header().kind() == Icmpv6::ECHO_REQUEST;
+        if !is_echo_request || to_group || src.is_unspecified() || own.representor.is_some() {
             return other;
         }
         let (header_len, total_len) = (ip.header_bytes().len(), ip.bytes().len());

@@ -246,6 +246,8 @@ impl PortSetup<'_> {
             self.wait_for_link(port, &queues.port)?;
         }
         self.monitors.push((port, PortMonitor::new(&plan.device, &info, queues.port)));
+        ports::configure_tap(plan, self.file.max_frame)
+            .map_err(|(problem, remedy)| self.environment_error(port, &problem, remedy))?;
         self.driver_buffers += ports::buffers_kept_by_driver(&info, &config, arguments);
         self.notes.extend(ports::note(&plan.name, &plan.device, self.file.max_frame));
         let mut rx = queues.rx.into_iter();

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of an Ethernet header, which an MTU does not include.
-const ETHERNET_HEADER: u32 = 14;
+pub(super) const ETHERNET_HEADER: u32 = 14;
 
 impl Transmit for TxQueue {
     fn send(&mut self, batch: &mut Batch) -> usize {

@@ -1,0 +1,104 @@
+//! Checks that representors have ports, and records their interfaces there.
+
+use super::paths::Builder;
+use graph::Target;
+
+impl Builder<'_> {
+    /// Checks that each representor of an NF is connected in both directions.
+    pub(super) fn representors(&mut self) {
+        for nf in 0..self.nfs.len() {
+            let config = &self.nfs[nf];
+            let (name, span) = (config.name.clone(), config.span_of("interface"));
+            for representor in config.factory.representors(&name) {
+                let at = |names: &[String]| names.iter().position(|n| *n == representor.name);
+                let config = &self.nfs[nf];
+                let (Some(input), Some(output)) = (at(&config.inputs), at(&config.outputs)) else { continue };
+                let port = &representor.name;
+                let is_entered =
+                    self.hops.iter().any(|hop| usize::from(hop.node) == nf && usize::from(hop.input) == input);
+                let problem = match self.edges[nf][output] {
+                    Target::Unconnected => Some((
+                        "no port has the name of this representor",
+                        format!("declare it: [port.{port}] with device = \"tap:{port}\""),
+                    )),
+                    _ if !is_entered => Some((
+                        "no path begins with this representor: packets of the control plane are not received",
+                        format!("add [[chain]] with path = [{port:?}, {name:?}]"),
+                    )),
+                    Target::Port(p) => {
+                        if let Some(port) = self.ports.get_mut(usize::from(p)) {
+                            port.representor = Some(representor.clone());
+                        }
+                        None
+                    }
+                    _ => None,
+                };
+                if let (Some((problem, remedy)), false) = (problem, self.checker.incomplete) {
+                    self.checker.error(span.clone(), port, problem, remedy);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ChainFile;
+    use std::path::Path;
+
+    const ROUTER: &str = "[nf.router]\nkind = \"l3fwd\"\n\
+         interface.lan = { addresses = [\"10.0.0.1/24\", \"fd01::1/64\"], mac = \"02:00:00:00:01:00\", mtu = 1400, \
+         representor = \"host\" }\n";
+
+    fn parse(more: &str) -> Result<ChainFile, String> {
+        let text = format!(
+            "bondstone = 1\n[port.lan]\ndevice = \"null\"\n{ROUTER}[[chain]]\npath = [\"lan\", \"router\"]\n{more}"
+        );
+        let errors = |errors: Vec<diagnostics::Diagnostic>| {
+            errors.iter().map(|e| format!("{}: {e}\n", e.line.unwrap_or_default())).collect()
+        };
+        ChainFile::parse(&text, Path::new("router.toml"), &nf::registry()).map_err(errors)
+    }
+
+    const HOST: &str = "[port.host]\ndevice = \"tap:host0\"\n";
+    const FROM_HOST: &str = "[[chain]]\npath = [\"host\", \"router\"]\n";
+
+    #[test]
+    fn ports_of_representors_have_the_configuration_of_their_interfaces() {
+        let file = parse(&format!("{HOST}namespace = \"control\"\n{FROM_HOST}")).unwrap();
+        let port = file.ports.iter().find(|port| port.name == "host").unwrap();
+        let of = port.representor.as_ref().unwrap();
+        assert_eq!((of.mac, of.mtu, port.namespace.as_deref()), ([2, 0, 0, 0, 1, 0], 1400, Some("control")));
+        let addresses: Vec<String> = of.addresses.iter().map(|(address, len)| format!("{address}/{len}")).collect();
+        assert_eq!(addresses, ["10.0.0.1/24", "fd01::1/64"]);
+        assert!(file.ports.iter().all(|port| port.name == "host" || port.representor.is_none()));
+        // the output may lead to a port of another name, through another NF
+        let edge = "[nf.watch]\nkind = \"count\"\n[[edge]]\nfrom = \"router.host\"\nto = \"watch\"\n\
+             [[edge]]\nfrom = \"watch.out\"\nto = \"host\"\n";
+        assert!(parse(&format!("{HOST}{FROM_HOST}{edge}")).is_ok());
+    }
+
+    #[test]
+    fn representors_without_a_port_or_a_path_are_errors() {
+        for (more, words) in [
+            ("", ["6: ", "\"host\"", "no port", "[port.host]"]),
+            (HOST, ["6: ", "\"host\"", "no path begins", "path = [\"host\", \"router\"]"]),
+        ] {
+            let error = parse(more).err().unwrap();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_new_taps_are_moved_to_a_namespace() {
+        for (device, more, word) in [
+            ("null", "namespace = \"r\"", "is for taps"),
+            ("tap:host0", "namespace = \"r\"\nexisting = true", "exists before the run"),
+            ("tap:host0", "namespace = \"a/b\"", "not a name"),
+            ("tap:host0", "namespace = \"\"", "not a name"),
+        ] {
+            let error = parse(&format!("[port.host]\ndevice = {device:?}\n{more}\n{FROM_HOST}")).err().unwrap();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Punting and injection: packets between an interface and its representor, the port of the control plane.
+
+pub(super) mod class;
+pub(super) mod limits;
+
+use super::config::Interface;
+use super::counters::DropReason;
+use super::headers::ETHERNET_LEN;
+use super::router::Router;
+use graph::Context;
+use packet::{Batch, Packet};
+use std::net::IpAddr;
+use wire::ethernet;
+
+impl Interface {
+    /// Returns true if packets to a broadcast or multicast address go to the control plane: limited broadcast, and the
+    /// link-local groups of routing protocols, 224.0.0.0/24 and ff02::/16.
+    pub(super) fn punts_group(&self, group: IpAddr) -> bool {
+        let is_link_local = match group {
+            IpAddr::V4(group) => group.is_broadcast() || group.octets().starts_with(&[224, 0, 0]),
+            IpAddr::V6(group) => group.segments()[0] == 0xff02,
+        };
+        self.representor.is_some() && is_link_local
+    }
+}
+
+impl Router {
+    /// Sends a packet to a representor.
+    pub(super) fn punt(&mut self, cx: &mut Context<'_>, representor: usize, packet: Packet) {
+        match self.punt.admit(cx, representor, packet.data()) {
+            true => cx.emit(self.output_of(representor), packet),
+            false => self.drop(cx, DropReason::PuntExceeded, packet),
+        }
+    }
+
+    /// Sends a copy of a frame, which the router processes itself, to the representor of an interface if it has one.
+    pub(super) fn punt_copy(&mut self, cx: &mut Context<'_>, interface: usize, frame: &[u8]) {
+        if let Some(representor) = self.config.interfaces[interface].representor
+            && self.punt.admit(cx, representor, frame)
+            && let Some(copy) = self.alloc_frame(cx, frame)
+        {
+            cx.emit(self.output_of(representor), copy);
+        }
+    }
+
+    /// Returns the output to a representor: they follow the output `local` and those of the interfaces.
+    fn output_of(&self, representor: usize) -> u8 {
+        (1 + self.config.interfaces.len() + representor) as u8
+    }
+
+    /// Sends packets that were received from a representor by its interface, unchanged: the control plane has chosen
+    /// both by its own routes. Drops frames from another MAC address and those longer than the MTU.
+    #[cold]
+    pub(super) fn inject(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
+        let representor = usize::from(input).checked_sub(self.config.interfaces.len());
+        let Some(&interface) = representor.and_then(|n| self.config.representors.get(n)) else {
+            return batch.clear();
+        };
+        let Interface { mac, mtu, .. } = self.config.interfaces[interface];
+        let longest = ETHERNET_LEN + usize::from(mtu);
+        let is_refused = |packet: &mut Packet| {
+            let frame = packet.data();
+            let is_own = ethernet::Frame::new(frame).is_ok_and(|frame| frame.header().src() == mac);
+            (!is_own || frame.len() > longest).then_some(())
+        };
+        batch.extract_if(is_refused, |(), packet| cx.drop(DropReason::InjectRefused, packet));
+        self.punt.injected.add(batch.len() as u64);
+        cx.set_output(interface as u8 + 1);
+    }
+}

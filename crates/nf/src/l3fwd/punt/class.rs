@@ -1,0 +1,54 @@
+//! Classes of packets to the control plane.
+
+use crate::l3fwd::headers::ETHERNET_LEN;
+use graph::Named;
+use wire::flow::FiveTuple;
+use wire::{EtherType, Icmpv6, IpProtocol, ethernet, icmpv6, ipv6};
+
+const BGP: u16 = 179;
+/// BFD control and echo, multihop, and on link aggregates (RFC 5881 §4, RFC 5883 §5, RFC 7130 §2.2).
+const BFD: [u16; 4] = [3784, 3785, 4784, 6784];
+const OSPF: IpProtocol = IpProtocol(89);
+/// Router solicitation to redirect (RFC 4861 §4).
+const NEIGHBOR_DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
+
+graph::named_enum! {
+    /// Classes of punted packets, each with a rate of its own.
+    pub(in crate::l3fwd) enum PuntClass {
+        Arp = "arp",
+        /// Neighbor discovery.
+        Nd = "nd",
+        Bgp = "bgp",
+        Ospf = "ospf",
+        Bfd = "bfd",
+        Icmp = "icmp",
+        Other = "other",
+    }
+}
+
+impl PuntClass {
+    pub(in crate::l3fwd) const COUNT: usize = <PuntClass as Named>::NAMES.len();
+
+    /// Returns the class of a frame. Fragments have no ports, and those of TCP and UDP are [`Other`](PuntClass::Other).
+    pub(super) fn of(frame: &[u8]) -> PuntClass {
+        if ethernet::Frame::new(frame).is_ok_and(|frame| frame.header().ether_type() == EtherType::ARP) {
+            return PuntClass::Arp;
+        }
+        let Some(flow) = FiveTuple::of_frame(frame) else { return PuntClass::Other };
+        match flow.protocol {
+            OSPF => PuntClass::Ospf,
+            IpProtocol::TCP if [flow.src_port, flow.dst_port].contains(&BGP) => PuntClass::Bgp,
+            IpProtocol::UDP if BFD.contains(&flow.dst_port) => PuntClass::Bfd,
+            IpProtocol::ICMPV4 => PuntClass::Icmp,
+            IpProtocol::ICMPV6 if is_neighbor_discovery(frame) => PuntClass::Nd,
+            IpProtocol::ICMPV6 => PuntClass::Icmp,
+            _ => PuntClass::Other,
+        }
+    }
+}
+
+fn is_neighbor_discovery(frame: &[u8]) -> bool {
+    let Ok(ip) = ipv6::Packet::new(&frame[ETHERNET_LEN..]) else { return false };
+    ip.header().next_header() == IpProtocol::ICMPV6
+        && icmpv6::Message::new(ip.payload()).is_ok_and(|m| NEIGHBOR_DISCOVERY.contains(&Icmpv6::kind(m.header())))
+}
