@@ -269,8 +269,7 @@ fn changed<T>(old: &[T], new: &[T], name: impl Fn(&T) -> &String, same: impl Fn(
 
 fn is_same_port(a: &Port, b: &Port) -> bool {
     let key = |p: &Port| (p.device.clone(), p.descriptors, p.repeat, p.timed, p.existing);
-    let kernel = |p: &Port| (p.namespace.clone(), p.representor.clone());
-    key(a) == key(b) && a.sandbox == b.sandbox && kernel(a) == kernel(b)
+    key(a) == key(b) && a.sandbox == b.sandbox && a.namespace == b.namespace
 }
 
 fn is_same_chain(a: &Chain, b: &Chain) -> bool {

@@ -2,7 +2,7 @@
 
 mod configure;
 
-pub use configure::{InterfaceConfig, configure};
+pub use configure::{InterfaceConfig, configure, move_to_namespace};
 
 use core::ptr::null_mut;
 use std::ffi::{CStr, CString};

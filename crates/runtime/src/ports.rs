@@ -23,7 +23,7 @@ pub use device::{missing_device, missing_devices};
 pub(crate) use existing_taps::ExistingTaps;
 pub use external::ExternalPorts;
 pub use io::{LinkStats, PortDrop, PortQueues, Receive, RxPort, SharedQueue, SourceKind, Transmit, TxPort};
-pub(crate) use kernel_tap::configure_tap;
+pub(crate) use kernel_tap::{configure_tap, reconfigure_representors};
 pub use nic::Nic;
 pub(crate) use shared_ring::{RingEnds, SharedRings};
 pub use shuffle::shuffle_link;

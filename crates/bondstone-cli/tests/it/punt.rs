@@ -1,6 +1,8 @@
 //! A control plane in a namespace of its own, which uses the interfaces of a router by representors.
 
 use crate::common::frr::{self, Frr};
+use crate::common::gateway::start_with_socket;
+use crate::common::instance::command;
 use crate::common::namespace::{Namespace, done, possible};
 use crate::common::{LIMIT, Running, Scratch, Summary, alone};
 use serde_json::Value;
@@ -41,9 +43,7 @@ impl Lab {
             control = control.0
         );
         let file = scratch.write("router.toml", text);
-        let mut command = own.command(env!("CARGO_BIN_EXE_bondstone"));
-        let mut bondstone = Running::start(command.arg("run").arg(file).arg("--json"));
-        bondstone.started();
+        let bondstone = start_with_socket(&own, &file, &scratch.path("sockets"));
         for (n, host, interface) in [(1, &a, "a0"), (2, &b, "b0")] {
             host.configure(interface, &[&format!("10.{n}.0.2/24"), &format!("fd0{n}::2/64")]);
             host.ip(&format!("route add default via 10.{n}.0.1"));
@@ -171,6 +171,41 @@ fn forwarding_continues_without_the_control_plane() {
     control.ip("link set lan up");
     ping(a, "10.1.0.1");
     ping(control, "10.1.0.2");
+    lab.stop();
+}
+
+#[test]
+fn a_reload_configures_the_control_plane_like_the_interface() {
+    let _one = alone();
+    if !possible(&["ping"]) {
+        return;
+    }
+    let lab = Lab::start("reload", "");
+    let Lab { scratch, a, control, .. } = &lab;
+    ping(a, "10.1.0.1");
+    let reload = |from: &str, to: &str| {
+        let text = std::fs::read_to_string(scratch.path("router.toml")).unwrap();
+        assert!(text.contains(from), "{text}");
+        let file = scratch.write("router.toml", text.replace(from, to));
+        let said = command(&scratch.path("sockets"), &["reload", file.to_str().unwrap()]);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+    };
+    reload("\"10.1.0.1/24\", ", "\"10.1.0.77/24\", \"10.7.0.1/24\", ");
+    let shown = control.ip("-brief addr show dev lan");
+    assert!(["10.1.0.77/24", "10.7.0.1/24", "fd01::1/64"].iter().all(|own| shown.contains(own)), "{shown}");
+    assert!(!shown.contains("10.1.0.1/24"), "{shown}");
+    ping(a, "10.1.0.77");
+    // the kernel derives the link-local address from the MAC address, as the router does
+    reload(LAN_MAC, "02:00:00:00:01:09");
+    let shown = control.ip("addr show dev lan");
+    assert!(
+        ["02:00:00:00:01:09", "fe80::ff:fe00:109", "10.7.0.1/24", "fd01::1/64"].iter().all(|own| shown.contains(own)),
+        "{shown}"
+    );
+    a.ip("neigh flush dev a0");
+    for own in ["10.1.0.77", "fd01::1", "fe80::ff:fe00:109%a0"] {
+        ping(a, own);
+    }
     lab.stop();
 }
 

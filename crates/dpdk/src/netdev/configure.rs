@@ -23,26 +23,50 @@ pub struct InterfaceConfig<'a> {
     pub addresses: &'a [(IpAddr, u8)],
 }
 
-/// Moves an interface into a network namespace, if one is named as `ip netns` does, and brings it up, with this
-/// configuration if there is one.
+/// Moves an interface into a network namespace that is named as `ip netns` does, and brings it up there.
+///
+/// # Errors
+/// The namespace does not exist, or the interface cannot be moved.
+pub fn move_to_namespace(interface: &str, namespace: &str) -> io::Result<()> {
+    Link::open(interface)?.move_to(&open_namespace(namespace)?)?;
+    Link::open_in(interface, namespace)?.set(libc::IFF_UP, &[])
+}
+
+/// Sets the MAC address, the MTU and the addresses of an interface in the current or in another network namespace, and
+/// brings it up. `before` is its configuration by an earlier call, if there was one.
 ///
 /// # Errors
 /// The step that failed, and the error of the system.
-pub fn configure(interface: &str, namespace: Option<&str>, config: Option<&InterfaceConfig<'_>>) -> io::Result<()> {
+pub fn configure(
+    interface: &str,
+    namespace: Option<&str>,
+    before: Option<&InterfaceConfig<'_>>,
+    config: &InterfaceConfig<'_>,
+) -> io::Result<()> {
     let failed = |step: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{step}: {e}"));
-    let mut link = Link::open(interface).map_err(failed("opening"))?;
-    if let Some(name) = namespace {
-        let file = File::open(format!("/run/netns/{name}")).map_err(failed("opening the namespace"))?;
-        link.move_to(&file).map_err(failed("moving to the namespace"))?;
-        link = Link::open_in(interface, &file).map_err(failed("opening in the namespace"))?;
+    let link = match namespace {
+        Some(namespace) => Link::open_in(interface, namespace),
+        None => Link::open(interface),
+    };
+    let link = link.map_err(failed("opening the interface"))?;
+    if before.is_none_or(|before| before.mac != config.mac) {
+        // the kernel derives the link-local address from the MAC address when the interface comes up
+        link.set(0, &[]).map_err(failed("setting it down"))?;
+        link.set(0, &[(libc::IFLA_ADDRESS, &config.mac)]).map_err(failed("setting the MAC address"))?;
     }
-    let Some(config) = config else { return link.set(libc::IFF_UP, &[]).map_err(failed("setting it up")) };
-    // the kernel derives the link-local address from the MAC address when the interface comes up
-    link.set(0, &[]).map_err(failed("setting it down"))?;
-    link.set(0, &[(libc::IFLA_ADDRESS, &config.mac)]).map_err(failed("setting the MAC address"))?;
     let mtu = config.mtu.to_ne_bytes();
     link.set(libc::IFF_UP, &[(libc::IFLA_MTU, &mtu)]).map_err(failed("setting the MTU and up"))?;
+    for address in before.map_or(&[][..], |before| before.addresses) {
+        if !config.addresses.contains(address) {
+            // ignore errors: it was removed by another program
+            let _ = link.remove_address(*address);
+        }
+    }
     config.addresses.iter().try_for_each(|address| link.add_address(*address)).map_err(failed("adding an address"))
+}
+
+fn open_namespace(name: &str) -> io::Result<File> {
+    File::open(format!("/run/netns/{name}"))
 }
 
 /// An interface, and a socket to the kernel in its network namespace.
@@ -59,7 +83,8 @@ impl Link {
         Ok(Link { socket, index })
     }
 
-    fn open_in(interface: &str, namespace: &File) -> io::Result<Link> {
+    fn open_in(interface: &str, namespace: &str) -> io::Result<Link> {
+        let namespace = open_namespace(namespace)?;
         let open = || {
             move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
             Link::open(interface)
@@ -85,15 +110,24 @@ impl Link {
         [[0; 4], self.index.to_ne_bytes(), flags.to_ne_bytes(), changed.to_ne_bytes()].concat()
     }
 
-    fn add_address(&self, (address, prefix_len): (IpAddr, u8)) -> io::Result<()> {
+    fn add_address(&self, address: (IpAddr, u8)) -> io::Result<()> {
+        self.change_address(libc::RTM_NEWADDR, CREATE, address)
+    }
+
+    fn remove_address(&self, address: (IpAddr, u8)) -> io::Result<()> {
+        self.change_address(libc::RTM_DELADDR, 0, address)
+    }
+
+    fn change_address(&self, kind: u16, flags: u16, (address, prefix_len): (IpAddr, u8)) -> io::Result<()> {
         let (family, bytes) = match address {
             IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
             IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
         };
         // the NF uses the address at once, too
-        let flags = if address.is_ipv6() { libc::IFA_F_NODAD as u8 } else { 0 };
-        let body = [[family as u8, prefix_len, flags, libc::RT_SCOPE_UNIVERSE], self.index.to_ne_bytes()].concat();
-        self.request(libc::RTM_NEWADDR, CREATE, &body, &[(libc::IFA_LOCAL, &bytes), (libc::IFA_ADDRESS, &bytes)])
+        let address_flags = if address.is_ipv6() { libc::IFA_F_NODAD as u8 } else { 0 };
+        let body =
+            [[family as u8, prefix_len, address_flags, libc::RT_SCOPE_UNIVERSE], self.index.to_ne_bytes()].concat();
+        self.request(kind, flags, &body, &[(libc::IFA_LOCAL, &bytes), (libc::IFA_ADDRESS, &bytes)])
     }
 
     /// Sends a request and waits for its acknowledgement.

@@ -105,8 +105,10 @@ impl Engine {
         let prepared = self.prepare(file, (&planned, &own), &names, &mut changes)?;
         let (added, layout) = self.open_added(file, &names, (&mut planned, &own), &changes)?;
         opened()?;
-        let (built, notes) = (Instant::now(), added.notes.clone());
+        let (built, mut notes) = (Instant::now(), added.notes.clone());
+        let before = self.file.ports.clone();
         let pause = self.exchange(Plan { file, idle, names, planned, own, prepared, layout, opened: added })?;
+        notes.extend(ports::reconfigure_representors(&before, file));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (build_ms, exchange_ms) = (ms(built - start), ms(built.elapsed()));
         Ok(Reloaded { changes, build_ms, exchange_ms, pause_us: pause.as_secs_f64() * 1e6, notes })

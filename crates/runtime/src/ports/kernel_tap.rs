@@ -1,8 +1,9 @@
 //! Configuration of the kernel's side of taps.
 
 use super::device::{ETHERNET_HEADER, scheme_and_target};
-use config::Port;
-use dpdk::netdev::{InterfaceConfig, configure};
+use config::{ChainFile, Port};
+use dpdk::netdev::{InterfaceConfig, configure, move_to_namespace};
+use graph::Representor;
 
 /// Moves the tap of a port into its network namespace, and configures a representor like its interface.
 ///
@@ -10,21 +11,40 @@ use dpdk::netdev::{InterfaceConfig, configure};
 /// The problem and the remedy.
 pub(crate) fn configure_tap(port: &Port, max_frame: usize) -> Result<(), (String, String)> {
     let Some(("tap", name)) = scheme_and_target(&port.device) else { return Ok(()) };
-    if port.namespace.is_none() && port.representor.is_none() {
+    if let Some(namespace) = &port.namespace {
+        move_to_namespace(name, namespace).map_err(|e| {
+            let remedy = format!("create the namespace (ip netns add {namespace}), and run as root");
+            (format!("tap {name} could not be moved into the network namespace {namespace:?}: {e}"), remedy)
+        })?;
+    }
+    configure_representor(None, port, max_frame).map_err(|problem| {
+        let remedy = "run as root, and check that IPv6 is not disabled in the namespace if there are such addresses";
+        (problem, remedy.to_owned())
+    })
+}
+
+/// Configures the representors of ports that remain open like their interfaces, and returns the errors.
+pub(crate) fn reconfigure_representors(before: &[Port], file: &ChainFile) -> Vec<String> {
+    let old = |port: &Port| before.iter().find(|old| old.name == port.name);
+    let configure = |port| configure_representor(Some(old(port)?), port, file.max_frame).err();
+    file.ports.iter().filter_map(configure).collect()
+}
+
+/// Configures the tap of a representor like its interface, if that is different from the one of the port `before`.
+fn configure_representor(before: Option<&Port>, port: &Port, max_frame: usize) -> Result<(), String> {
+    let before = before.and_then(|before| before.representor.as_ref());
+    let (Some(("tap", name)), Some(now)) = (scheme_and_target(&port.device), &port.representor) else { return Ok(()) };
+    if before == Some(now) {
         return Ok(());
     }
+    let before = before.map(|before| interface_config(before, max_frame));
+    configure(name, port.namespace.as_deref(), before.as_ref(), &interface_config(now, max_frame))
+        .map_err(|e| format!("tap {name} could not be configured like interface {:?}: {e}", now.interface))
+}
+
+fn interface_config(representor: &Representor, max_frame: usize) -> InterfaceConfig<'_> {
     // the driver truncates longer frames
     let longest = max_frame as u32 - ETHERNET_HEADER;
-    let config = port.representor.as_ref().map(|representor| InterfaceConfig {
-        mac: representor.mac,
-        mtu: u32::from(representor.mtu).min(longest),
-        addresses: &representor.addresses,
-    });
-    configure(name, port.namespace.as_deref(), config.as_ref()).map_err(|e| {
-        let remedy = match &port.namespace {
-            Some(namespace) => format!("create the namespace (ip netns add {namespace}), and run as root"),
-            None => "run as root, and check that no other interface has the addresses".to_owned(),
-        };
-        (format!("tap {name} could not be configured: {e}"), remedy)
-    })
+    let Representor { mac, mtu, addresses, .. } = representor;
+    InterfaceConfig { mac: *mac, mtu: u32::from(*mtu).min(longest), addresses }
 }
