@@ -32,6 +32,8 @@ test_needs=(
 	"iputils-ping:traffic"
 	"curl:traffic"
 	"prometheus:scrapes and checks the metrics"
+	"frr:a peer of the FPM server, started by the tests in namespaces and a folder of their own"
+	"bird2:routes for it"
 	"nginx-light:traffic"
 	"iperf3:traffic"
 	"traceroute:traffic"
