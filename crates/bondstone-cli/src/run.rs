@@ -1,6 +1,7 @@
 //! `bondstone run`.
 
 mod drain;
+mod fpm_servers;
 mod hand_over;
 pub(crate) mod log;
 mod operations;
@@ -24,6 +25,7 @@ use control::{Group, Hello, Refusal, Reply, Request, Server};
 use diagnostics::Diagnostics;
 use dpdk::{Memory, PacketSocket};
 use drain::Drain;
+use fpm_servers::FpmServers;
 use graph::{FileVersion, Registry};
 use reloader::Reloader;
 use runtime::{Cycles, IdlePolicy, LiveNfs, Name, Options, PortSummary, Predecessor, Summary};
@@ -191,6 +193,8 @@ impl Run {
             let (chains, idle) = (worker.chains.join(", "), idle_description(chains.idle()));
             tracing::info!(target: "run", cpu, "CPU {cpu} runs {chains}, {idle}");
         }
+        let mut fpm = FpmServers::default();
+        fpm.update(chains.engine().live_nfs(), chains.engine().file()).map_err(|e| Diagnostics(vec![e]))?;
         let mut reloader = Reloader::new((&file, version), registry, self.watch, &chains);
         let mut manager = match successor {
             Some(successor) => {
@@ -215,6 +219,9 @@ impl Run {
                 break;
             }
             if reloader.take_reloaded() {
+                if let Err(e) = fpm.update(chains.engine().live_nfs(), chains.engine().file()) {
+                    tracing::error!(target: "fpm", "{e}");
+                }
                 // other ports and sandboxes
                 before = Summary { errors: std::mem::take(&mut before.errors), ..chains.snapshot() };
             }
@@ -297,6 +304,8 @@ impl Run {
         // first the receiver, so that no client waits for a result
         drop(events);
         drop(metrics);
+        // its addresses are free for the next process
+        drop(fpm);
         if let (Some(upgrade), Some(sockets)) = (upgrade.take(), &prepared) {
             server.iter().for_each(Server::release_path);
             return self.hand_over(upgrade, (chains, sockets), server, manager);

@@ -16,6 +16,7 @@ const MAX_TARGETS: usize = 32;
 /// The targets of Bondstone's own messages, with what they are about.
 pub const TARGETS: &[(&str, &str)] = &[
     ("control", "clients and requests of the control socket"),
+    ("fpm", "connections and routes of routing daemons"),
     ("log", "levels, lost messages"),
     ("metrics", "requests for metrics"),
     ("nf", "messages of NFs"),

@@ -17,6 +17,7 @@ mod doctor;
 mod duts;
 mod far;
 mod firewall_stateful;
+mod fpm;
 mod generators;
 mod images;
 mod lint;

@@ -1,68 +1,12 @@
 //! A control plane in a namespace of its own, which uses the interfaces of a router by representors.
 
 use crate::common::frr::{self, Frr};
-use crate::common::gateway::start_with_socket;
 use crate::common::instance::command;
+use crate::common::lab::{LAN_MAC, Lab};
 use crate::common::namespace::{Namespace, done, possible};
-use crate::common::{LIMIT, Running, Scratch, Summary, alone};
+use crate::common::{LIMIT, Running, Summary, alone};
 use serde_json::Value;
 use std::time::{Duration, Instant};
-
-const LAN_MAC: &str = "02:00:00:00:01:00";
-
-/// A router between the hosts `a` and `b`, whose control plane is in `control`.
-struct Lab {
-    scratch: Scratch,
-    a: Namespace,
-    b: Namespace,
-    control: Namespace,
-    _own: Namespace,
-    bondstone: Running,
-}
-
-impl Lab {
-    /// Starts a router; `more` is appended to its settings.
-    fn start(name: &str, more: &str) -> Lab {
-        let namespace = |of: &str| Namespace::new(&format!("{name}-{of}"));
-        let (a, b, control, own) = (namespace("a"), namespace("b"), namespace("c"), namespace("own"));
-        let scratch = Scratch::new();
-        let text = format!(
-            "bondstone = 1\n\
-             port.lan = {{ device = \"tap:a0\", namespace = \"{a}\" }}\n\
-             port.wan = {{ device = \"tap:b0\", namespace = \"{b}\" }}\n\
-             port.lan-host = {{ device = \"tap:lan\", namespace = \"{control}\" }}\n\
-             port.wan-host = {{ device = \"tap:wan\", namespace = \"{control}\" }}\n\
-             chain = [{{ path = [\"lan\", \"router\"], cores = [0] }}, {{ path = [\"wan\", \"router\"], cores = [1] }},\n\
-             {{ path = [\"lan-host\", \"router\"], cores = [0] }}, {{ path = [\"wan-host\", \"router\"], cores = [1] }}]\n\
-             [nf.router]\nkind = \"l3fwd\"\n\
-             interface.lan = {{ addresses = [\"10.1.0.1/24\", \"fd01::1/64\"], mac = \"{LAN_MAC}\", mtu = 1400, \
-             representor = \"lan-host\" }}\n\
-             interface.wan = {{ addresses = [\"10.2.0.1/24\", \"fd02::1/64\"], representor = \"wan-host\" }}\n{more}",
-            a = a.0,
-            b = b.0,
-            control = control.0
-        );
-        let file = scratch.write("router.toml", text);
-        let bondstone = start_with_socket(&own, &file, &scratch.path("sockets"));
-        for (n, host, interface) in [(1, &a, "a0"), (2, &b, "b0")] {
-            host.configure(interface, &[&format!("10.{n}.0.2/24"), &format!("fd0{n}::2/64")]);
-            host.ip(&format!("route add default via 10.{n}.0.1"));
-            host.ip(&format!("route add default via fd0{n}::1"));
-        }
-        Lab { scratch, a, b, control, _own: own, bondstone }
-    }
-
-    /// Stops the router, whose packets are all accounted for; returns its entry of the summary.
-    #[track_caller]
-    fn stop(self) -> Summary {
-        let summary = self.bondstone.terminate().summary(130);
-        let router = summary.nf("router");
-        let expected = ["consumed", "multicast", "punt_exceeded", "neighbour_unresolved", "inject_refused"];
-        let drops = router.0["drops"].as_object().unwrap();
-        assert!(drops.keys().all(|reason| expected.contains(&&**reason)), "{}", router.0);
-        router
-    }
-}
 
 fn is_answered(from: &Namespace, args: &str) -> (bool, String) {
     let output = from.command("ping").args(["-n", "-c", "3", "-i", "0.1"]).args(args.split(' ')).output().unwrap();
@@ -118,7 +62,7 @@ fn a_control_plane_reaches_hosts_and_is_reached() {
     transfer(b, control, "fd02::1", "5201");
     transfer(control, a, "10.1.0.2", "5201");
     transfer(control, b, "fd02::2", "5201");
-    let router = lab.stop();
+    let router = lab.stop(&[]);
     let count = |name: &str| router.number(&format!("/counters/{name}"));
     let counted = ["punted_arp", "punted_nd", "punted_icmp", "punted_other", "injected"].map(count);
     assert!(counted.iter().all(|n| *n > 0), "{}", router.0);
@@ -140,7 +84,7 @@ fn a_flood_of_one_class_does_not_take_the_rate_of_others() {
     ping(b, "10.2.0.1");
     ping(a, "10.2.0.2");
     flood.interrupt();
-    let router = lab.stop();
+    let router = lab.stop(&[]);
     let count = |name: &str| router.number(&format!("/counters/{name}"));
     assert!(count("punt_exceeded_icmp") > 100, "{}", router.0);
     assert_eq!(count("punt_exceeded_icmp"), router.number("/drops/punt_exceeded"), "{}", router.0);
@@ -171,7 +115,7 @@ fn forwarding_continues_without_the_control_plane() {
     control.ip("link set lan up");
     ping(a, "10.1.0.1");
     ping(control, "10.1.0.2");
-    lab.stop();
+    lab.stop(&[]);
 }
 
 #[test]
@@ -206,7 +150,7 @@ fn a_reload_configures_the_control_plane_like_the_interface() {
     for own in ["10.1.0.77", "fd01::1", "fe80::ff:fe00:109%a0"] {
         ping(a, own);
     }
-    lab.stop();
+    lab.stop(&[]);
 }
 
 /// Configurations of FRR: BGP with BFD and OSPF with a neighbor at `wan`, or `b0`.
@@ -256,7 +200,7 @@ fn sessions_of_a_routing_daemon_come_up_through_the_router() {
     }
     ping(control, "198.51.2.1");
     drop((router, neighbor));
-    let router = lab.stop();
+    let router = lab.stop(&[]);
     let count = |name: &str| router.number(&format!("/counters/{name}"));
     assert!(["bgp", "ospf", "bfd"].iter().all(|class| count(&format!("punted_{class}")) > 0), "{}", router.0);
     assert_eq!(router.number("/drops/punt_exceeded"), 0, "{}", router.0);

@@ -55,5 +55,7 @@ graph::named_enum! {
         NoBuffer = "no_buffer",
         /// Routes to single addresses in the exact-match tables.
         HostRoutes = "host_routes",
+        /// Routes that a routing daemon has installed.
+        InstalledRoutes = "installed_routes",
     }
 }

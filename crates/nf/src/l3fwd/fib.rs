@@ -366,6 +366,11 @@ impl Fib {
         self.try_tables().map(|tables| tables.host_routes())
     }
 
+    /// Returns the number of routes that a routing daemon has installed, or `None` while they are locked.
+    pub(super) fn installed_routes(&self) -> Option<usize> {
+        self.next_hops.try_lock().ok().map(|hops| hops.installed.routes())
+    }
+
     /// Returns the number of neighbours, or `None` while they are locked.
     pub(super) fn neighbour_count(&self) -> Option<usize> {
         self.control.try_lock().ok().map(|control| control.neighbours.len())

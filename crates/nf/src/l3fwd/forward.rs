@@ -46,7 +46,7 @@ impl Node for Router {
     }
 
     fn gauges(&self) -> Vec<&'static str> {
-        vec![CounterId::HostRoutes.name()]
+        vec![CounterId::HostRoutes.name(), CounterId::InstalledRoutes.name()]
     }
 
     fn bounded_tables(&self) -> Vec<BoundedTable> {
@@ -117,6 +117,9 @@ impl Node for Router {
             self.fib.set_now(cx.now());
             if let Some(host_routes) = self.fib.host_routes() {
                 self.counters[CounterId::HostRoutes].set(host_routes);
+            }
+            if let Some(routes) = self.fib.installed_routes() {
+                self.counters[CounterId::InstalledRoutes].set(routes as u64);
             }
             if let Some(neighbours) = self.fib.neighbour_count() {
                 self.neighbours.entries.set(neighbours as u64);

@@ -22,10 +22,14 @@ impl LiveRoutes {
         self.config.fpm.as_ref()
     }
 
-    /// Returns the number of an interface.
+    /// Returns the number of the interface with a name, or with a representor of this name.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<usize> {
-        self.interfaces.iter().position(|own| own == name)
+        let n = self.interfaces.iter().position(|own| own == name)?;
+        match n.checked_sub(self.config.interfaces.len()) {
+            None => Some(n),
+            Some(representor) => self.config.representors.get(representor).copied(),
+        }
     }
 
     /// Makes changes in order, and returns for each whether it was made. When this returns, workers look up the routes.
@@ -96,6 +100,12 @@ impl LiveRoutes {
             });
             *before.next.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
         });
+    }
+
+    /// Returns true if it has the routes that were installed into the router before a reload.
+    #[must_use]
+    pub fn has_taken_over(&self) -> bool {
+        self.taken_over.is_completed()
     }
 
     /// Returns the router that is to replace this one.

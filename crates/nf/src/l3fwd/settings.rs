@@ -50,7 +50,10 @@ pub struct FpmSettings {
     /// Address and port at which it listens.
     pub listen: SocketAddr,
     /// Network namespace in which it listens, by name; the default is that of the process.
-    pub netns: Option<String>,
+    pub namespace: Option<String>,
+    /// Number of the routing table whose routes are this router's: 254, the main one, or that of a VRF. Routers with the
+    /// same namespace and address share a server.
+    pub table: u32,
     /// Seconds for which routes stay after the connection has ended; those that the routing daemon has not sent again
     /// then are removed.
     pub stale_time: u32,
@@ -64,7 +67,8 @@ impl Default for FpmSettings {
     fn default() -> Self {
         FpmSettings {
             listen: SocketAddr::from(([127, 0, 0, 1], 2620)),
-            netns: None,
+            namespace: None,
+            table: 254,
             stale_time: 300,
             routes_max: 2_000_000,
             prefixes: vec![],

@@ -29,7 +29,19 @@ pub(crate) struct Frr<'a> {
 impl<'a> Frr<'a> {
     /// Starts zebra, and daemons with these configurations.
     pub(crate) fn start(scratch: &Scratch, namespace: &'a Namespace, daemons: &[(&str, &str)]) -> Frr<'a> {
+        Frr::start_zebra(scratch, namespace, ("", &[]), daemons)
+    }
+
+    /// As [`Frr::start`], with a configuration and arguments of zebra.
+    pub(crate) fn start_zebra(
+        scratch: &Scratch,
+        namespace: &'a Namespace,
+        (zebra, arguments): (&str, &[&str]),
+        daemons: &[(&str, &str)],
+    ) -> Frr<'a> {
         let folder = scratch.path(&namespace.0);
+        // of daemons that were killed
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
         done(Command::new("chown").arg("frr:frr").arg(&folder));
         let in_folder = |name: &str| folder.join(name).into_os_string().into_string().unwrap();
@@ -39,6 +51,9 @@ impl<'a> Frr<'a> {
             let mut command = namespace.command(&format!("{DAEMONS}/{daemon}"));
             command.args(["-u", "frr", "-g", "frr", "-f", &file, "-i", &in_folder(&format!("{daemon}.pid"))]);
             command.args(["-z", &in_folder("zserv.api"), "--vty_socket"]).arg(&folder);
+            if *daemon == "zebra" {
+                command.args(arguments);
+            }
             if *daemon == "bfdd" {
                 command.args(["--bfdctl", &in_folder("bfdd.sock")]);
             }
@@ -50,8 +65,18 @@ impl<'a> Frr<'a> {
             }
             running
         };
-        let daemons = std::iter::once(&("zebra", "")).chain(daemons).map(start).collect();
+        let daemons = std::iter::once(&("zebra", zebra)).chain(daemons).map(start).collect();
         Frr { namespace, folder, _daemons: daemons }
+    }
+
+    /// Configures lines.
+    #[track_caller]
+    pub(crate) fn configure(&self, lines: &[&str]) {
+        let mut vtysh = self.namespace.command("vtysh");
+        vtysh.arg("--vty_socket").arg(&self.folder).args(["-c", "configure terminal"]);
+        let output = done(vtysh.args(lines.iter().flat_map(|line| ["-c", line])));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(!said.contains('%'), "{lines:?}: {said}");
     }
 
     /// Returns the output of a command of vtysh, such as `show bgp summary json`.

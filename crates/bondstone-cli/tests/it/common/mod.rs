@@ -5,6 +5,7 @@ pub(crate) mod flows;
 pub(crate) mod frr;
 pub(crate) mod gateway;
 pub(crate) mod instance;
+pub(crate) mod lab;
 pub(crate) mod namespace;
 pub(crate) mod peer;
 mod running;

@@ -1,0 +1,283 @@
+//! Servers to which routing daemons send the routes of routers: FPM, for each address at which one listens.
+
+mod session;
+
+use config::{ChainFile, Device};
+use diagnostics::Diagnostic;
+use graph::Nf as _;
+use nf::L3fwd;
+use nf::live::{FpmSettings, LiveRoutes};
+use runtime::LiveNfs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::netdevice::index_to_name;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use session::{Session, Tables};
+use std::collections::{BTreeMap, HashMap};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Answers that wait for the routing daemon to read them, in bytes; it is not read from while there are more.
+const MAX_ANSWERS: usize = 1 << 20;
+/// Longest time until the end of the run is noticed.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Where a server listens: namespace and address.
+type Place = (Option<String>, SocketAddr);
+
+/// A router whose routes arrive at a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Router {
+    nf: String,
+    settings: FpmSettings,
+}
+
+/// The names of ports by that of their tap, which a reload changes.
+type Taps = Arc<Mutex<HashMap<String, String>>>;
+
+/// The servers of a run; dropping them closes their connections.
+#[derive(Default)]
+pub(super) struct FpmServers {
+    running: BTreeMap<Place, Running>,
+    taps: Taps,
+}
+
+struct Running {
+    routers: Vec<Router>,
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // ignore errors: the thread has ended by a panic
+            let _ = thread.join();
+        }
+    }
+}
+
+impl FpmServers {
+    /// Starts and ends servers so that they are those of the routers that run. Connections of others stay.
+    ///
+    /// # Errors
+    /// A namespace or address cannot be used, the first one.
+    pub(super) fn update(&mut self, nfs: &LiveNfs, file: &ChainFile) -> Result<(), Diagnostic> {
+        let taps = file.ports.iter().filter_map(|port| Some((tap(&port.device)?.to_owned(), port.name.clone())));
+        *self.taps.lock().unwrap_or_else(PoisonError::into_inner) = taps.collect();
+        let mut wanted: BTreeMap<Place, Vec<Router>> = BTreeMap::new();
+        for nf in nfs.of_kind(L3fwd::KIND) {
+            let live = nfs.shared::<LiveRoutes>(&nf);
+            if let Some(settings) = live.and_then(|live| live.fpm().cloned()) {
+                let routers = wanted.entry((settings.namespace.clone(), settings.listen)).or_default();
+                routers.push(Router { nf, settings });
+            }
+        }
+        self.running.retain(|place, running| wanted.get(place) == Some(&running.routers));
+        for (place, routers) in wanted {
+            if self.running.contains_key(&place) {
+                continue;
+            }
+            let failed = |problem: String| {
+                let d = Diagnostic::new(problem)
+                    .key("fpm")
+                    .value(routers.iter().map(|r| &*r.nf).collect::<Vec<_>>().join(", "));
+                d.remedy("name a namespace of `ip netns list`, and an address and port of it that are free")
+            };
+            let listener = listen(&place).map_err(failed)?;
+            let end = Arc::new(AtomicBool::new(false));
+            let server =
+                Server { nfs: nfs.clone(), taps: self.taps.clone(), routers: routers.clone(), end: end.clone() };
+            let thread = std::thread::Builder::new().name("fpm".to_owned()).spawn(move || server.run(&listener));
+            let thread = Some(thread.map_err(|e| failed(format!("no thread: {e}")))?);
+            tracing::info!(target: "fpm", "{} for the routes of {}", described(&place), names(&routers));
+            self.running.insert(place, Running { routers, end, thread });
+        }
+        Ok(())
+    }
+}
+
+fn names(routers: &[Router]) -> String {
+    routers.iter().map(|router| router.nf.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn described((namespace, address): &Place) -> String {
+    match namespace {
+        Some(name) => format!("listening at {address} in namespace {name}"),
+        None => format!("listening at {address}"),
+    }
+}
+
+/// Returns a socket that listens in a namespace, where it then stays.
+fn listen((namespace, address): &Place) -> Result<TcpListener, String> {
+    let bind = |address| {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    let failed = |e: std::io::Error| format!("cannot listen at {address}: {e}");
+    let Some(name) = namespace else { return bind(address).map_err(failed) };
+    let path = Path::new("/run/netns").join(name);
+    let namespace = std::fs::File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    // a thread of its own, as only it changes its namespace
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            bind(address)
+        });
+        thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread has panicked"))).map_err(failed)
+    })
+}
+
+/// Returns the name of the tap that a port creates.
+fn tap(device: &Device) -> Option<&str> {
+    let Device::Dpdk { written, .. } = device else { return None };
+    written.split(',').next()?.strip_prefix("tap:")
+}
+
+struct Server {
+    nfs: LiveNfs,
+    taps: Taps,
+    routers: Vec<Router>,
+    end: Arc<AtomicBool>,
+}
+
+/// A connection of zebra.
+struct Connection {
+    stream: TcpStream,
+    /// The routers that have its routes.
+    routers: Vec<Weak<LiveRoutes>>,
+    session: Session,
+    /// Answers that have not been sent.
+    answers: Vec<u8>,
+}
+
+impl Server {
+    /// Serves one connection at a time: a later one replaces it, as zebra has been restarted then.
+    fn run(&self, listener: &TcpListener) {
+        let mut connection: Option<Connection> = None;
+        // when the routes of each router became stale
+        let mut stale_since: Vec<Option<Instant>> = vec![None; self.routers.len()];
+        while !self.end.load(Ordering::Relaxed) {
+            self.wait(listener, connection.as_ref());
+            if let Ok((stream, peer)) = listener.accept() {
+                if let Some(before) = connection.take() {
+                    self.disconnected(&before, "another one replaces it");
+                    stale_since.fill(Some(Instant::now()));
+                }
+                if stream.set_nonblocking(true).is_ok() {
+                    tracing::info!(target: "fpm", "{peer} connected, routes of {}", names(&self.routers));
+                    let routers = self.tables().routers.iter().map(|(_, router)| Arc::downgrade(router)).collect();
+                    connection = Some(Connection { stream, routers, session: Session::new(), answers: vec![] });
+                }
+            }
+            if let Some(open) = &mut connection
+                && let Err(reason) = open.exchange(self)
+            {
+                self.disconnected(open, &reason);
+                connection = None;
+                stale_since.fill(Some(Instant::now()));
+            }
+            for (router, since) in self.routers.iter().zip(&mut stale_since) {
+                let time = Duration::from_secs(router.settings.stale_time.into());
+                if since.take_if(|since| since.elapsed() >= time).is_some() {
+                    self.remove_stale(router);
+                }
+            }
+        }
+        if let Some(open) = connection {
+            self.disconnected(&open, "the server ends");
+        }
+    }
+
+    fn wait(&self, listener: &TcpListener, connection: Option<&Connection>) {
+        let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
+        if let Some(Connection { stream, answers, .. }) = connection {
+            let mut events = PollFlags::empty();
+            events.set(PollFlags::IN, answers.len() < MAX_ANSWERS);
+            events.set(PollFlags::OUT, !answers.is_empty());
+            fds.push(PollFd::new(stream, events));
+        }
+        let timeout = Timespec { tv_sec: 0, tv_nsec: INTERVAL.as_nanos() as _ };
+        // ignore errors: what is ready is found out by trying
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    /// Returns the routers, which a reload replaces.
+    fn tables(&self) -> Tables {
+        let router = |router: &Router| Some((router.settings.table, self.nfs.shared::<LiveRoutes>(&router.nf)?));
+        Tables { routers: self.routers.iter().filter_map(router).collect() }
+    }
+
+    /// Returns the name of the port whose tap has a name, or the name itself.
+    fn port_of(&self, netdev: String) -> String {
+        self.taps.lock().unwrap_or_else(PoisonError::into_inner).get(&netdev).cloned().unwrap_or(netdev)
+    }
+
+    fn disconnected(&self, connection: &Connection, reason: &str) {
+        let session::Counts { changed, refused, malformed } = connection.session.counts;
+        let seconds = self.routers.iter().map(|r| r.settings.stale_time).min().unwrap_or(0);
+        tracing::warn!(
+            target: "fpm",
+            "connection for {} ended, {reason}; {changed} routes changed, {refused} refused, {malformed} messages \
+             malformed; routes stay for {seconds} s",
+            names(&self.routers)
+        );
+        self.tables().routers.iter().for_each(|(_, router)| router.mark_stale());
+    }
+
+    /// Removes routes that have not been sent again.
+    fn remove_stale(&self, Router { nf, .. }: &Router) {
+        let removed = self.nfs.shared::<LiveRoutes>(nf).map_or(0, |live| live.remove_stale());
+        if removed > 0 {
+            tracing::warn!(target: "fpm", nf, "{removed} routes of {nf} removed: not sent again");
+        }
+    }
+}
+
+impl Connection {
+    /// Reads and executes what has arrived, and sends answers, without waiting.
+    ///
+    /// # Errors
+    /// The connection is to be closed, for this reason.
+    fn exchange(&mut self, server: &Server) -> Result<(), String> {
+        let Connection { stream, routers, session, answers } = self;
+        let tables = server.tables();
+        for ((_, router), known) in tables.routers.iter().zip(routers) {
+            if known.as_ptr() != Arc::as_ptr(router) {
+                if !router.has_taken_over() {
+                    return Err("a reload has changed interfaces, so all routes are to be sent again".to_owned());
+                }
+                *known = Arc::downgrade(router);
+            }
+        }
+        if answers.len() < MAX_ANSWERS {
+            match (&*stream).read(session.room()) {
+                Ok(0) => return Err("the peer has closed it".to_owned()),
+                Ok(n) => {
+                    let socket = &*stream;
+                    let mut interface = |index| Some(server.port_of(index_to_name(socket, index).ok()?));
+                    session.received(n, &tables, &mut interface, answers).map_err(|e| e.to_string())?;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => session.flush(&tables),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        while !answers.is_empty() {
+            match (&*stream).write(answers) {
+                Ok(n) => drop(answers.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        Ok(())
+    }
+}

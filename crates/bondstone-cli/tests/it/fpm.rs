@@ -1,0 +1,205 @@
+//! Routes that a real routing daemon installs over FPM.
+
+use crate::common::frr::{self, Frr};
+use crate::common::instance::command;
+use crate::common::lab::Lab;
+use crate::common::namespace::{Namespace, possible};
+use crate::common::{LIMIT, Running, Summary, alone};
+use serde_json::Value;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const ZEBRA: &str = "fpm address 127.0.0.1 port 2620\n";
+const MODULE: &[&str] = &["-M", "dplane_fpm_nl"];
+
+/// Configuration of a bgpd at 10.2.0.`own` with a neighbor at 10.2.0.`neighbor`.
+fn bgp(own: u16, neighbor: u16, more: &str) -> String {
+    format!(
+        "router bgp {}\n bgp router-id 10.2.0.{own}\n no bgp ebgp-requires-policy\n no bgp network import-check\n \
+         neighbor 10.2.0.{neighbor} remote-as {}\n neighbor 10.2.0.{neighbor} timers connect 1\n{more}",
+        65_000 + own,
+        65_000 + neighbor
+    )
+}
+
+/// Returns the source, target and next hops with weights of a route.
+fn route(lab: &Lab, prefix: &str) -> Option<String> {
+    let said = command(&lab.scratch.path("sockets"), &["routes", "list", "router", "--json", "--limit", "0"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    let list: Value = serde_json::from_str(&said.out).unwrap();
+    let route = list["routes"].as_array().unwrap().iter().find(|route| route["prefix"] == prefix)?;
+    let hops = route["via"].as_array().into_iter().flatten();
+    let hops = hops.map(|hop| format!(" {}*{}", hop["address"].as_str().unwrap(), hop["weight"]));
+    let text = |key: &str| route[key].as_str().unwrap().to_owned();
+    Some(format!("{} {}{}", text("source"), text("target"), hops.collect::<String>()))
+}
+
+/// Waits until a route is this.
+#[track_caller]
+fn until_route(lab: &Lab, prefix: &str, expected: Option<&str>) {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let found = route(lab, prefix);
+        if found.as_deref() == expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{prefix}: {found:?}, not {expected:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn is_reached(from: &Namespace, address: &str) -> bool {
+    from.command("ping").args(["-c", "3", "-i", "0.1", "-W", "2", address]).output().unwrap().status.success()
+}
+
+#[test]
+fn packets_follow_routes_of_bgp_and_survive_its_restart() {
+    let _one = alone();
+    if !possible(&["ping"]) || !frr::installed() {
+        return;
+    }
+    let lab = Lab::start("fpm", "fpm = { namespace = \"CONTROL\", stale_time = 8 }");
+    let Lab { scratch, a, b, control, .. } = &lab;
+    b.ip("addr add 198.51.2.1/32 dev lo");
+    b.ip("addr add 198.51.3.1/32 dev lo");
+    let start = || Frr::start_zebra(scratch, control, (ZEBRA, MODULE), &[("bgpd", &bgp(1, 2, ""))]);
+    let networks =
+        " address-family ipv4 unicast\n  network 198.51.2.0/24\n  network 198.51.3.0/24\n exit-address-family\n";
+    let router = start();
+    let neighbor = Frr::start(scratch, b, &[("bgpd", &bgp(2, 1, networks))]);
+    until_route(&lab, "198.51.2.0/24", Some("fpm via 10.2.0.2*1"));
+    until_route(&lab, "198.51.3.0/24", Some("fpm via 10.2.0.2*1"));
+    assert!(is_reached(a, "198.51.2.1") && is_reached(a, "198.51.3.1"));
+    // the neighbor withdraws a route
+    neighbor.configure(&["router bgp 65002", "address-family ipv4 unicast", "no network 198.51.3.0/24"]);
+    until_route(&lab, "198.51.3.0/24", None);
+    assert!(!is_reached(a, "198.51.3.1") && is_reached(a, "198.51.2.1"));
+    neighbor.configure(&["router bgp 65002", "address-family ipv4 unicast", "network 198.51.3.0/24"]);
+    until_route(&lab, "198.51.3.0/24", Some("fpm via 10.2.0.2*1"));
+    // zebra and bgpd are killed: packets go on, and the routes stay when they are back
+    drop(router);
+    assert!(is_reached(a, "198.51.2.1"));
+    let killed = Instant::now();
+    neighbor.configure(&["router bgp 65002", "address-family ipv4 unicast", "no network 198.51.3.0/24"]);
+    let router = start();
+    router
+        .wait_for("show bgp summary json", |shown| shown["ipv4Unicast"]["peers"]["10.2.0.2"]["state"] == "Established");
+    while killed.elapsed() < Duration::from_secs(8) {
+        assert!(is_reached(a, "198.51.2.1"));
+    }
+    // the route that was withdrawn meanwhile goes
+    until_route(&lab, "198.51.3.0/24", None);
+    until_route(&lab, "198.51.2.0/24", Some("fpm via 10.2.0.2*1"));
+    // without them all routes go in the end
+    drop(router);
+    until_route(&lab, "198.51.2.0/24", None);
+    assert!(!is_reached(a, "198.51.2.1"));
+    drop(neighbor);
+    lab.stop(&["no_route"]);
+}
+
+#[test]
+fn routes_of_every_type_are_installed_with_and_without_next_hop_objects() {
+    let _one = alone();
+    if !possible(&["ping"]) || !frr::installed() {
+        return;
+    }
+    let limits = "routes_max = 12, prefixes = [\"203.0.113.0/24\", \"10.0.0.0/8\", \"2001:db8::/32\", \"fd00::/8\", \
+         \"192.0.2.0/25\"]";
+    let lab = Lab::start("fpm-types", &format!("fpm = {{ namespace = \"CONTROL\", stale_time = 1, {limits} }}"));
+    let statics = "ip route 203.0.113.0/28 10.2.0.2\nip route 203.0.113.16/28 10.2.0.2\nip route 203.0.113.16/28 10.2.0.3\n\
+         ip route 203.0.113.32/28 blackhole\nip route 203.0.113.48/28 reject\nip route 10.2.0.9/32 10.1.0.2\n\
+         ipv6 route 2001:db8:1::/48 fd02::2\nipv6 route 2001:db8:2::/48 fe80::1234 wan\nip route 192.0.2.0/24 10.2.0.2\n";
+    for objects in ["", "no fpm use-next-hop-groups\n"] {
+        let zebra = format!("{ZEBRA}{objects}");
+        let frr = Frr::start_zebra(&lab.scratch, &lab.control, (&zebra, MODULE), &[("staticd", statics)]);
+        for (prefix, expected) in [
+            ("203.0.113.0/28", "fpm via 10.2.0.2*1"),
+            ("203.0.113.16/28", "fpm via 10.2.0.2*1 10.2.0.3*1"),
+            ("203.0.113.32/28", "fpm blackhole"),
+            ("203.0.113.48/28", "fpm unreachable"),
+            ("10.2.0.9/32", "fpm via 10.1.0.2*1"),
+            ("2001:db8:1::/48", "fpm via fd02::2*1"),
+            ("2001:db8:2::/48", "fpm via fe80::1234*1"),
+        ] {
+            until_route(&lab, prefix, Some(expected));
+        }
+        // networks of the router, and those that the settings do not allow
+        assert_eq!(route(&lab, "10.2.0.0/24").as_deref(), Some("connected connected"));
+        assert_eq!(route(&lab, "192.0.2.0/24"), None);
+        frr.configure(&["no ip route 203.0.113.16/28 10.2.0.3"]);
+        until_route(&lab, "203.0.113.16/28", Some("fpm via 10.2.0.2*1"));
+        // a route of a command precedes it, and it returns
+        let change = |words: &[&str]| command(&lab.scratch.path("sockets"), &[&["routes"], words].concat());
+        assert_eq!(change(&["add", "203.0.113.0/28", "prohibit"]).status, Some(0));
+        until_route(&lab, "203.0.113.0/28", Some("static prohibit"));
+        let refused = change(&["remove", "203.0.113.16/28"]);
+        assert!(refused.err.contains("routing daemon has installed"), "{}", refused.err);
+        assert_eq!(change(&["remove", "203.0.113.0/28"]).status, Some(0));
+        until_route(&lab, "203.0.113.0/28", Some("fpm via 10.2.0.2*1"));
+        drop(frr);
+        until_route(&lab, "203.0.113.0/28", None);
+    }
+    lab.stop(&[]);
+}
+
+/// Returns a count of the router.
+fn count(lab: &Lab, name: &str) -> u64 {
+    let said = command(&lab.scratch.path("sockets"), &["stats", "--json"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    Summary(serde_json::from_str(&said.out).unwrap()).nf("router").number(&format!("/counters/{name}"))
+}
+
+/// A table of the Internet, announced by BIRD, arrives in the tables of the router by bgpd and zebra.
+#[test]
+fn a_full_table_is_announced_and_withdrawn() {
+    let _one = alone();
+    let data = std::env::var_os("BONDSTONE_DATA").map_or_else(|| "../../../shared/data".into(), PathBuf::from);
+    let file = data.join("routes/prefixes.txt.gz");
+    if !possible(&["ping", "bird"]) || !frr::installed() || !file.exists() {
+        eprintln!("skipped: needs bird and {}", file.display());
+        return;
+    }
+    let lab = Lab::start("full", "fpm = { namespace = \"CONTROL\", stale_time = 1 }");
+    let Lab { scratch, a, b, control, .. } = &lab;
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut text).unwrap();
+    let prefixes: Vec<&str> = text.lines().collect();
+    let of = |ipv4: bool| {
+        let routes = prefixes.iter().filter(move |prefix| prefix.contains('.') == ipv4);
+        routes.map(|prefix| format!("route {prefix} blackhole;\n")).collect::<String>()
+    };
+    let configuration = format!(
+        "router id 10.2.0.2;\nprotocol device {{}}\nprotocol static {{ ipv4; {} }}\nprotocol static {{ ipv6; {} }}\n\
+         protocol bgp control {{ local 10.2.0.2 as 65002; neighbor 10.2.0.1 as 65001; connect retry time 1;\n\
+         ipv4 {{ import none; export all; next hop self; }};\n\
+         ipv6 {{ import none; export all; next hop address fd02::2; }}; }}\n",
+        of(true),
+        of(false)
+    );
+    let file = scratch.write("bird.conf", configuration);
+    let neighbor = " address-family ipv6 unicast\n  neighbor 10.2.0.2 activate\n exit-address-family\n";
+    let frr = Frr::start_zebra(scratch, control, (ZEBRA, MODULE), &[("bgpd", &bgp(1, 2, neighbor))]);
+    let start = Instant::now();
+    let socket = scratch.path("bird.ctl");
+    let bird = Running::start(b.command("bird").arg("-f").arg("-c").arg(&file).arg("-s").arg(&socket));
+    // and the link-local network
+    let until = |expected: std::ops::Range<usize>| {
+        let deadline = Instant::now() + 10 * LIMIT;
+        while !expected.contains(&(count(&lab, "installed_routes") as usize)) {
+            assert!(Instant::now() < deadline, "{} routes, not {expected:?}", count(&lab, "installed_routes"));
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    until(prefixes.len()..prefixes.len() + 5);
+    println!("{} routes after {:?}", prefixes.len(), start.elapsed());
+    b.ip("addr add 1.1.1.1/32 dev lo");
+    assert!(is_reached(a, "1.1.1.1"));
+    let start = Instant::now();
+    drop(bird);
+    until(0..5);
+    println!("withdrawn after {:?}", start.elapsed());
+    drop(frr);
+    lab.stop(&[]);
+}
