@@ -59,7 +59,7 @@ fn packets_follow_routes_of_bgp_and_survive_its_restart() {
     if !possible(&["ping"]) || !frr::installed() {
         return;
     }
-    let lab = Lab::start("fpm", "fpm = { namespace = \"CONTROL\", stale_time = 8 }");
+    let lab = Lab::start("fpm", "icmp_rate = 50\nfpm = { namespace = \"CONTROL\", stale_time = 8 }");
     let Lab { scratch, a, b, control, .. } = &lab;
     b.ip("addr add 198.51.2.1/32 dev lo");
     b.ip("addr add 198.51.3.1/32 dev lo");
@@ -77,6 +77,21 @@ fn packets_follow_routes_of_bgp_and_survive_its_restart() {
     assert!(!is_reached(a, "198.51.3.1") && is_reached(a, "198.51.2.1"));
     neighbor.configure(&["router bgp 65002", "address-family ipv4 unicast", "network 198.51.3.0/24"]);
     until_route(&lab, "198.51.3.0/24", Some("fpm via 10.2.0.2*1"));
+    // a reload keeps the routes; if it changes interfaces, zebra sends them again
+    for (from, to) in [("icmp_rate = 50", "icmp_rate = 60"), ("mtu = 1400", "mtu = 1300")] {
+        let file = scratch.path("router.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&file, text.replace(from, to)).unwrap();
+        let said = command(&scratch.path("sockets"), &["reload"]);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        if from.contains("icmp") {
+            assert_eq!(route(&lab, "198.51.2.0/24").as_deref(), Some("fpm via 10.2.0.2*1"));
+        }
+        until_route(&lab, "198.51.2.0/24", Some("fpm via 10.2.0.2*1"));
+        until_route(&lab, "198.51.3.0/24", Some("fpm via 10.2.0.2*1"));
+        assert!(is_reached(a, "198.51.2.1"));
+    }
     // zebra and bgpd are killed: packets go on, and the routes stay when they are back
     drop(router);
     assert!(is_reached(a, "198.51.2.1"));

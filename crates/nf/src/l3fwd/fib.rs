@@ -5,6 +5,7 @@
 
 pub(super) mod adjacency;
 mod groups;
+mod installed;
 pub(super) mod installed_routes;
 mod live_changes;
 mod next_hops;
@@ -15,6 +16,7 @@ mod saved_neighbours;
 use super::config::{Config, Interface, mask4, mask6};
 use super::settings::{HostTable, RouteSettings, RouteType, Settings};
 use crate::large_table::Progress;
+pub(super) use adjacency::NeighbourKey;
 use adjacency::{Adjacency, AdjacencyKind};
 use core::sync::atomic::{AtomicU64, Ordering};
 use diagnostics::Diagnostic;
@@ -57,9 +59,6 @@ const HOST_ROUTES_MAX: u64 = 1 << 32;
 
 /// Prefixes of addresses that are not forwarded to (RFC 1812 §5.3.7).
 const MARTIANS: &str = "0.0.0.0/8 127.0.0.0/8 224.0.0.0/4 240.0.0.0/4 ::/128 ::1/128 ff00::/8 fe80::/10";
-
-/// Interface and address of a neighbour.
-pub(super) type NeighbourKey = (usize, IpAddr);
 
 /// Forwarding information base.
 pub(super) struct Fib {

@@ -1,7 +1,11 @@
 //! Adjacencies: the results of FIB look-ups.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::net::IpAddr;
 use wire::MacAddr;
+
+/// Interface and address of a neighbour.
+pub(in crate::l3fwd) type NeighbourKey = (usize, IpAddr);
 
 /// Kind of an adjacency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

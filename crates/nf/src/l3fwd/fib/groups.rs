@@ -5,7 +5,7 @@
 //! in most of the same buckets, so that few flows between living next hops move (RFC 2992 §4 has the disruption of simpler
 //! methods).
 
-use super::NeighbourKey;
+use super::adjacency::NeighbourKey;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::hash::BuildHasher as _;
 use wire::flow;

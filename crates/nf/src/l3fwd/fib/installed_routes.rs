@@ -6,14 +6,11 @@
 
 use super::adjacency::AdjacencyKind;
 use super::groups::Member;
+use super::installed::{Installed, TAGS};
 use super::{BLACKHOLE, Fib, NextHops, PROHIBITED, UNREACHABLE, connected, interface_of};
 use crate::l3fwd::config::Config;
 use ipnet::IpNet;
-use std::collections::HashMap;
 use std::net::IpAddr;
-
-/// Tags of routes of a routing daemon; others have 0.
-const TAGS: [u8; 2] = [1, 2];
 
 /// Target of a route that a routing daemon installs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,43 +63,6 @@ pub enum Refused {
     /// A table is full, or there are too many next hops.
     #[error("{0}")]
     Full(String),
-}
-
-/// State of the routes of a routing daemon.
-pub(in crate::l3fwd) struct Installed {
-    /// Tag of routes that are announced.
-    tag: u8,
-    /// Number of routes.
-    routes: usize,
-    /// Values and tags of routes that are not in the tables, as routes of the settings or commands have their prefixes.
-    shadowed: HashMap<IpNet, (u32, u8)>,
-}
-
-impl Default for Installed {
-    fn default() -> Self {
-        Installed { tag: TAGS[0], routes: 0, shadowed: HashMap::new() }
-    }
-}
-
-impl Installed {
-    fn stale_tag(&self) -> u8 {
-        if self.tag == TAGS[0] { TAGS[1] } else { TAGS[0] }
-    }
-
-    /// Returns the number of routes.
-    pub(in crate::l3fwd) fn routes(&self) -> usize {
-        self.routes
-    }
-
-    /// Notes that a route of the settings or of a command takes the place of one with this value and tag.
-    pub(super) fn shadow(&mut self, net: IpNet, value: u32, tag: u8) {
-        self.shadowed.insert(net, (value, tag));
-    }
-
-    /// Returns the value and tag of the route that is to take the place of one that was removed.
-    pub(super) fn unshadow(&mut self, net: IpNet) -> Option<(u32, u8)> {
-        self.shadowed.remove(&net)
-    }
 }
 
 impl Fib {

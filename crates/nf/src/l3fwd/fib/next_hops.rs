@@ -2,7 +2,7 @@
 
 use super::adjacency::AdjacencyKind;
 use super::groups::{GROUPS_MAX, Member};
-use super::installed_routes::Installed;
+use super::installed::Installed;
 use super::{Control, Fib, NeighbourKey, REUSE_DELAY, is_connected};
 use crate::l3fwd::config::Interface;
 use ipnet::IpNet;
