@@ -1,8 +1,9 @@
 //! Fast path: forwarding of plain packets to resolved neighbours.
 
 use super::counters::{CounterId, DropReason};
+use super::fib::adjacency::AdjacencyKind;
 use super::headers::{ETHERNET_LEN, Plain4, Plain6, plain4, plain6};
-use super::router::{OUTPUTS, Router, resolve_group};
+use super::router::{OUTPUTS, Router};
 use core::hint::cold_path;
 use graph::{BoundedTable, Context, Counter, InvalidState, Named, Node, StateReader, StateWriter};
 use packet::{BURST, Batch};
@@ -10,7 +11,7 @@ use std::any::Any;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
-use wire::MacAddr;
+use wire::{MacAddr, flow};
 use zerocopy::FromBytes;
 
 /// Interval at which held packets and neighbours are checked.
@@ -249,7 +250,9 @@ impl Router {
                 let mut adjacency = adjacencies.get(value as usize).unwrap_or(&adjacencies[0]).load();
                 let frame = packet.data_mut();
                 if !adjacency.is_resolved() {
-                    adjacency = fib.adjacency(resolve_group(fib, value, frame)).load();
+                    if adjacency.kind() == AdjacencyKind::Group {
+                        adjacency = fib.adjacency(fib.member(adjacency.group(), flow::symmetric_hash(frame))).load();
+                    }
                     if !adjacency.is_resolved() {
                         return Some(Exception::SlowPath);
                     }

@@ -10,7 +10,7 @@ use super::punt::limits::Punt;
 use graph::{BoundedTable, Context, Counters, TokenBucket};
 use packet::{Batch, Packet};
 use std::sync::Arc;
-use wire::flow::FiveTuple;
+use wire::flow;
 
 /// Outputs besides those of the interfaces: packets to the router itself.
 pub(super) const OUTPUTS: &[&str] = &["local"];
@@ -76,10 +76,10 @@ impl Router {
 
 /// Returns the adjacency of the packet's flow if `value` is a group, otherwise `value`.
 #[cold]
-pub(super) fn resolve_group(fib: &Fib, value: u32, frame: &[u8]) -> u32 {
+fn resolve_group(fib: &Fib, value: u32, frame: &[u8]) -> u32 {
     let adjacency = fib.adjacency(value).load();
     match adjacency.kind() {
-        AdjacencyKind::Group => fib.member(adjacency.group(), FiveTuple::of_frame(frame).map_or(0, |t| t.hash())),
+        AdjacencyKind::Group => fib.member(adjacency.group(), flow::symmetric_hash(frame)),
         _ => value,
     }
 }
