@@ -194,7 +194,7 @@ impl Run {
             tracing::info!(target: "run", cpu, "CPU {cpu} runs {chains}, {idle}");
         }
         let mut fpm = FpmServers::default();
-        fpm.update(chains.engine().live_nfs(), chains.engine().file()).map_err(|e| Diagnostics(vec![e]))?;
+        fpm.update(chains.engine().live_nfs(), chains.engine().file());
         let mut reloader = Reloader::new((&file, version), registry, self.watch, &chains);
         let mut manager = match successor {
             Some(successor) => {
@@ -219,13 +219,12 @@ impl Run {
                 break;
             }
             if reloader.take_reloaded() {
-                if let Err(e) = fpm.update(chains.engine().live_nfs(), chains.engine().file()) {
-                    tracing::error!(target: "fpm", "{e}");
-                }
+                fpm.update(chains.engine().live_nfs(), chains.engine().file());
                 // other ports and sandboxes
                 before = Summary { errors: std::mem::take(&mut before.errors), ..chains.snapshot() };
             }
             if elapsed >= next {
+                fpm.update(chains.engine().live_nfs(), chains.engine().file());
                 let now = chains.snapshot();
                 log_rates(has_printed.then_some(&before), &now);
                 has_printed = true;

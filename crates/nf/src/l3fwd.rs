@@ -20,7 +20,6 @@ use diagnostics::Diagnostic;
 use fib::Fib;
 pub use fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
 use graph::{BuildContext, Nf, Node, Representor, TakeOver};
-pub use install::RouteUpdate;
 pub use operations::LiveRoutes;
 use router::Router;
 pub use settings::FpmSettings;

@@ -1,9 +1,9 @@
 //! Servers to which routing daemons send the routes of routers: FPM, for each address at which one listens.
 
 mod session;
+mod tables;
 
 use config::{ChainFile, Device};
-use diagnostics::Diagnostic;
 use graph::Nf as _;
 use nf::L3fwd;
 use nf::live::{FpmSettings, LiveRoutes};
@@ -11,16 +11,17 @@ use runtime::LiveNfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::netdevice::index_to_name;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use session::{Session, Tables};
+use session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tables::Tables;
 
 /// Answers that wait for the routing daemon to read them, in bytes; it is not read from while there are more.
 const MAX_ANSWERS: usize = 1 << 20;
@@ -28,7 +29,7 @@ const MAX_ANSWERS: usize = 1 << 20;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where a server listens: namespace and address.
-type Place = (Option<String>, SocketAddr);
+type ListenAddress = (Option<String>, SocketAddr);
 
 /// A router whose routes arrive at a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,9 @@ type Taps = Arc<Mutex<HashMap<String, String>>>;
 /// The servers of a run; dropping them closes their connections.
 #[derive(Default)]
 pub(super) struct FpmServers {
-    running: BTreeMap<Place, Running>,
+    running: BTreeMap<ListenAddress, Running>,
+    /// Problems of those that could not be started.
+    failed: BTreeMap<ListenAddress, String>,
     taps: Taps,
 }
 
@@ -64,14 +67,12 @@ impl Drop for Running {
 }
 
 impl FpmServers {
-    /// Starts and ends servers so that they are those of the routers that run. Connections of others stay.
-    ///
-    /// # Errors
-    /// A namespace or address cannot be used, the first one.
-    pub(super) fn update(&mut self, nfs: &LiveNfs, file: &ChainFile) -> Result<(), Diagnostic> {
+    /// Starts and ends servers so that they are those of the routers that run. Connections of others stay. An address that
+    /// cannot be used is logged and tried again with the next call.
+    pub(super) fn update(&mut self, nfs: &LiveNfs, file: &ChainFile) {
         let taps = file.ports.iter().filter_map(|port| Some((tap(&port.device)?.to_owned(), port.name.clone())));
         *self.taps.lock().unwrap_or_else(PoisonError::into_inner) = taps.collect();
-        let mut wanted: BTreeMap<Place, Vec<Router>> = BTreeMap::new();
+        let mut wanted: BTreeMap<ListenAddress, Vec<Router>> = BTreeMap::new();
         for nf in nfs.of_kind(L3fwd::KIND) {
             let live = nfs.shared::<LiveRoutes>(&nf);
             if let Some(settings) = live.and_then(|live| live.fpm().cloned()) {
@@ -79,27 +80,40 @@ impl FpmServers {
                 routers.push(Router { nf, settings });
             }
         }
+        self.failed.retain(|place, _| wanted.contains_key(place));
         self.running.retain(|place, running| wanted.get(place) == Some(&running.routers));
         for (place, routers) in wanted {
             if self.running.contains_key(&place) {
                 continue;
             }
-            let failed = |problem: String| {
-                let d = Diagnostic::new(problem)
-                    .key("fpm")
-                    .value(routers.iter().map(|r| &*r.nf).collect::<Vec<_>>().join(", "));
-                d.remedy("name a namespace of `ip netns list`, and an address and port of it that are free")
-            };
-            let listener = listen(&place).map_err(failed)?;
-            let end = Arc::new(AtomicBool::new(false));
-            let server =
-                Server { nfs: nfs.clone(), taps: self.taps.clone(), routers: routers.clone(), end: end.clone() };
-            let thread = std::thread::Builder::new().name("fpm".to_owned()).spawn(move || server.run(&listener));
-            let thread = Some(thread.map_err(|e| failed(format!("no thread: {e}")))?);
-            tracing::info!(target: "fpm", "{} for the routes of {}", described(&place), names(&routers));
-            self.running.insert(place, Running { routers, end, thread });
+            match self.start(&place, nfs, &routers) {
+                Ok(running) => {
+                    tracing::info!(target: "fpm", "{} for the routes of {}", described(&place), names(&routers));
+                    self.failed.remove(&place);
+                    self.running.insert(place, running);
+                }
+                Err(problem) => {
+                    if self.failed.get(&place) != Some(&problem) {
+                        tracing::error!(
+                            target: "fpm",
+                            "{}: {problem}; help: name a namespace of `ip netns list`, and an address and port of it that \
+                             are free; it is tried again every second",
+                            names(&routers)
+                        );
+                        self.failed.insert(place, problem);
+                    }
+                }
+            }
         }
-        Ok(())
+    }
+
+    fn start(&self, place: &ListenAddress, nfs: &LiveNfs, routers: &[Router]) -> Result<Running, String> {
+        let listener = listen(place)?;
+        let end = Arc::new(AtomicBool::new(false));
+        let server = Server { nfs: nfs.clone(), taps: self.taps.clone(), routers: routers.to_vec(), end: end.clone() };
+        let thread = std::thread::Builder::new().name("fpm".to_owned()).spawn(move || server.run(&listener));
+        let thread = Some(thread.map_err(|e| format!("no thread: {e}"))?);
+        Ok(Running { routers: routers.to_vec(), end, thread })
     }
 }
 
@@ -107,7 +121,7 @@ fn names(routers: &[Router]) -> String {
     routers.iter().map(|router| router.nf.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn described((namespace, address): &Place) -> String {
+fn described((namespace, address): &ListenAddress) -> String {
     match namespace {
         Some(name) => format!("listening at {address} in namespace {name}"),
         None => format!("listening at {address}"),
@@ -115,7 +129,7 @@ fn described((namespace, address): &Place) -> String {
 }
 
 /// Returns a socket that listens in a namespace, where it then stays.
-fn listen((namespace, address): &Place) -> Result<TcpListener, String> {
+fn listen((namespace, address): &ListenAddress) -> Result<TcpListener, String> {
     let bind = |address| {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -151,8 +165,8 @@ struct Server {
 /// A connection of zebra.
 struct Connection {
     stream: TcpStream,
-    /// The routers that have its routes.
-    routers: Vec<Weak<LiveRoutes>>,
+    /// Of each router, which others before and after reloads have the same routes.
+    lineages: Vec<u64>,
     session: Session,
     /// Answers that have not been sent.
     answers: Vec<u8>,
@@ -162,19 +176,20 @@ impl Server {
     /// Serves one connection at a time: a later one replaces it, as zebra has been restarted then.
     fn run(&self, listener: &TcpListener) {
         let mut connection: Option<Connection> = None;
-        // when the routes of each router became stale
-        let mut stale_since: Vec<Option<Instant>> = vec![None; self.routers.len()];
+        // when the routes of each router became stale: those of before, if there are any
+        let mut stale_since: Vec<Option<Instant>> = vec![Some(Instant::now()); self.routers.len()];
         while !self.end.load(Ordering::Relaxed) {
             self.wait(listener, connection.as_ref());
             if let Ok((stream, peer)) = listener.accept() {
-                if let Some(before) = connection.take() {
-                    self.disconnected(&before, "another one replaces it");
+                if let Some(mut before) = connection.take() {
+                    self.disconnected(&mut before, "another one replaces it");
                     stale_since.fill(Some(Instant::now()));
                 }
                 if stream.set_nonblocking(true).is_ok() {
                     tracing::info!(target: "fpm", "{peer} connected, routes of {}", names(&self.routers));
-                    let routers = self.tables().routers.iter().map(|(_, router)| Arc::downgrade(router)).collect();
-                    connection = Some(Connection { stream, routers, session: Session::new(), answers: vec![] });
+                    let lineages = self.tables().lineages();
+                    let session = Session::new(names(&self.routers));
+                    connection = Some(Connection { stream, lineages, session, answers: vec![] });
                 }
             }
             if let Some(open) = &mut connection
@@ -191,8 +206,8 @@ impl Server {
                 }
             }
         }
-        if let Some(open) = connection {
-            self.disconnected(&open, "the server ends");
+        if let Some(mut open) = connection {
+            self.disconnected(&mut open, "the server ends");
         }
     }
 
@@ -220,16 +235,16 @@ impl Server {
         self.taps.lock().unwrap_or_else(PoisonError::into_inner).get(&netdev).cloned().unwrap_or(netdev)
     }
 
-    fn disconnected(&self, connection: &Connection, reason: &str) {
-        let session::Counts { changed, refused, malformed } = connection.session.counts;
-        let seconds = self.routers.iter().map(|r| r.settings.stale_time).min().unwrap_or(0);
+    fn disconnected(&self, connection: &mut Connection, reason: &str) {
+        let session::Counts { changed, refused, malformed } = connection.session.counts();
         tracing::warn!(
             target: "fpm",
-            "connection for {} ended, {reason}; {changed} routes changed, {refused} refused, {malformed} messages \
-             malformed; routes stay for {seconds} s",
+            "connection for {} ended, {reason}; {changed} routes changed, {refused} refused, {malformed} messages malformed",
             names(&self.routers)
         );
-        self.tables().routers.iter().for_each(|(_, router)| router.mark_stale());
+        let tables = self.tables();
+        connection.session.flush(&tables);
+        tables.routers.iter().for_each(|(_, router)| router.mark_stale());
     }
 
     /// Removes routes that have not been sent again.
@@ -247,37 +262,35 @@ impl Connection {
     /// # Errors
     /// The connection is to be closed, for this reason.
     fn exchange(&mut self, server: &Server) -> Result<(), String> {
-        let Connection { stream, routers, session, answers } = self;
+        let Connection { stream, lineages, session, answers } = self;
         let tables = server.tables();
-        for ((_, router), known) in tables.routers.iter().zip(routers) {
-            if known.as_ptr() != Arc::as_ptr(router) {
-                if !router.has_taken_over() {
-                    return Err("a reload has changed interfaces, so all routes are to be sent again".to_owned());
-                }
-                *known = Arc::downgrade(router);
-            }
+        if tables.lineages() != *lineages {
+            return Err("a reload has changed interfaces, so all routes are to be sent again".to_owned());
         }
         if answers.len() < MAX_ANSWERS {
             match (&*stream).read(session.room()) {
                 Ok(0) => return Err("the peer has closed it".to_owned()),
                 Ok(n) => {
                     let socket = &*stream;
-                    let mut interface = |index| Some(server.port_of(index_to_name(socket, index).ok()?));
-                    session.received(n, &tables, &mut interface, answers).map_err(|e| e.to_string())?;
+                    let interface = |index| Some(server.port_of(index_to_name(socket, index).ok()?));
+                    let received = session.received(n, &tables, &interface, answers, &server.end);
+                    received.map_err(|e| e.to_string())?;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => session.flush(&tables),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.to_string()),
             }
         }
-        while !answers.is_empty() {
-            match (&*stream).write(answers) {
-                Ok(n) => drop(answers.drain(..n)),
+        let mut sent = 0;
+        while sent < answers.len() {
+            match (&*stream).write(&answers[sent..]) {
+                Ok(n) => sent += n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.to_string()),
             }
         }
+        answers.drain(..sent);
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Forwarding information base: routes and neighbours, shared by the copies of a router.
 //!
-//! Workers look up addresses and load adjacencies without a lock. Changes of neighbours take the lock of [`Control`], then
-//! that of the tables; changes of routes that of [`NextHops`] first.
+//! Workers look up addresses and load adjacencies without a lock. For changes of neighbours they take the lock of
+//! [`Control`], and that of the tables if it is free. Who changes routes takes that of [`NextHops`], then that of the
+//! tables, then that of [`Control`]: no one waits for a lock while holding that which workers wait for.
 
 pub(super) mod adjacency;
 mod groups;
@@ -43,16 +44,19 @@ const PROHIBITED: u32 = 6;
 /// Adjacency of the first interface's network; those of the other interfaces follow.
 const CONNECTED: u32 = 7;
 
-/// Maximum number of adjacencies of routes: next hops and groups of next hops.
+/// Maximum number of adjacencies of routes: next hops and groups of next hops, with those that are not reused yet.
 const ROUTE_ADJACENCIES_MAX: usize = 1 << 16;
+/// Maximum number of next hops of routes.
+const ROUTE_NEXT_HOPS_MAX: usize = ROUTE_ADJACENCIES_MAX / 2;
 /// Maximum number of next hops of a route.
 pub(super) const NEXT_HOPS_MAX: usize = 64;
 /// Time after which a neighbour request is unanswered.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of unanswered requests after which a neighbour is unreachable.
 pub(super) const REQUESTS_MAX: u32 = 3;
-/// Time after which the adjacency number of a removed neighbour is reused: no worker holds it any more.
-const REUSE_DELAY: Duration = Duration::from_secs(2);
+/// Time after which the adjacency number of a removed neighbour is reused: no worker holds it any more, nor packets that
+/// wait for the neighbour.
+const REUSE_DELAY: Duration = Duration::from_secs(4);
 
 /// Maximum number of host routes of one entry of the settings.
 const HOST_ROUTES_MAX: u64 = 1 << 32;
@@ -80,6 +84,8 @@ pub(super) struct Control {
     neighbours_max: usize,
     /// Lowest adjacency number that has never been allocated.
     next_unused: u32,
+    /// Number of neighbours that are next hops of routes.
+    held: usize,
     /// Adjacency numbers of removed neighbours, and the time from which each is reused.
     retired: VecDeque<(Duration, u32)>,
 }
@@ -137,6 +143,7 @@ impl Fib {
             keys: HashMap::new(),
             neighbours_max: config.neighbours_max,
             next_unused: CONNECTED + config.interfaces.len() as u32,
+            held: 0,
             retired: VecDeque::new(),
         };
         let tables = Mutex::new(Writer::new(s.table, hosts).map_err(no_memory)?);
@@ -346,6 +353,7 @@ impl Fib {
     }
 
     /// Returns the adjacency number of the member of a group for a flow with this hash.
+    #[inline(always)]
     pub(super) fn member(&self, group: usize, hash: u32) -> u32 {
         self.groups.member(group, hash)
     }
@@ -356,7 +364,7 @@ impl Fib {
     }
 
     /// Returns the time of the graph when a timer ran last.
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         Duration::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
@@ -598,7 +606,9 @@ impl Control {
         now: Duration,
     ) {
         let f = &interfaces[interface];
-        if !mac.is_unicast() || !f.reaches(address) || f.has(address) {
+        // next hops of a routing daemon may be outside of the networks of their interface
+        let is_known = self.neighbours.contains_key(&(interface, address));
+        if !mac.is_unicast() || !is_known && !f.reaches(address) || f.has(address) {
             return;
         }
         // a host route to a link-local address would apply to packets from other links as well

@@ -1,19 +1,14 @@
 //! Routes that a routing daemon installs into a running router.
 
-use super::fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
+use super::fib::installed_routes::{InstalledTarget, Refused};
 use super::operations::LiveRoutes;
 use super::settings::FpmSettings;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ipnet::IpNet;
 use std::sync::{Arc, PoisonError, Weak};
 
-/// A change that a routing daemon makes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RouteUpdate {
-    /// Destination.
-    pub prefix: IpNet,
-    /// Target of the route that replaces the one before; `None` removes it.
-    pub target: Option<InstalledTarget>,
-}
+/// The last number of a lineage.
+static LINEAGES: AtomicU64 = AtomicU64::new(0);
 
 impl LiveRoutes {
     /// Returns the setting `fpm`.
@@ -32,28 +27,27 @@ impl LiveRoutes {
         }
     }
 
-    /// Makes changes in order, and returns for each whether it was made. When this returns, workers look up the routes.
-    pub fn install(&self, updates: &[RouteUpdate]) -> Vec<Result<(), Refused>> {
+    /// Installs a route or replaces it. When this returns, workers find it.
+    ///
+    /// # Errors
+    /// The route is not installed; one that was before is removed.
+    pub fn install(&self, prefix: IpNet, target: &InstalledTarget) -> Result<(), Refused> {
         let mut hops = self.fib.next_hops();
-        let install = |update: &RouteUpdate| match &update.target {
-            Some(target) => {
-                if !self.config.is_allowed(update.prefix) {
-                    self.fib.uninstall(&mut hops, update.prefix);
-                    return Err(Refused::NotAllowed);
-                }
-                let most = self.config.fpm.as_ref().map_or(0, |fpm| fpm.routes_max);
-                self.fib.install(&self.config, &mut hops, update.prefix, target, most)
-            }
-            None => {
-                self.fib.uninstall(&mut hops, update.prefix);
-                Ok(())
-            }
-        };
-        let installed = updates.iter().map(install).collect();
+        let installed = self.fib.install(&self.config, &mut hops, prefix, target);
         if let Some(next) = self.next() {
-            next.install(&updates.iter().map(|update| self.translated(update, &next)).collect::<Vec<_>>());
+            // ignore errors: it has other limits, perhaps
+            let _ = next.install(prefix, target);
         }
         installed
+    }
+
+    /// Removes a route that was installed; does nothing if there is none.
+    pub fn uninstall(&self, prefix: IpNet) {
+        let mut hops = self.fib.next_hops();
+        self.fib.uninstall(&mut hops, prefix);
+        if let Some(next) = self.next() {
+            next.uninstall(prefix);
+        }
     }
 
     /// Makes all installed routes stale, as the connection to the routing daemon has ended: those that are not installed
@@ -76,51 +70,36 @@ impl LiveRoutes {
         removed
     }
 
-    /// Returns the number of installed routes.
+    /// Returns a number that routers have in common which have taken over the routes of each other.
     #[must_use]
-    pub fn installed(&self) -> usize {
-        self.fib.next_hops().installed.routes()
+    pub fn lineage(&self) -> u64 {
+        *self.lineage.get_or_init(|| LINEAGES.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Installs the routes of a router that this one is to replace, and from now on all further ones. Only the first call
-    /// does anything.
+    /// does anything. Both have the same interfaces.
     pub(super) fn take_over(self: &Arc<Self>, before: &LiveRoutes) {
         self.taken_over.call_once(|| {
             // changes wait for this lock, and then arrive at both
             let old = before.fib.next_hops();
             let mut hops = self.fib.next_hops();
-            let most = self.config.fpm.as_ref().map_or(0, |fpm| fpm.routes_max);
+            self.fib.set_now(before.fib.now());
             before.fib.for_each_installed(&old, |net, target, is_stale| {
-                let update = before.translated(&RouteUpdate { prefix: net, target: Some(target) }, self);
-                let Some(target) = update.target.filter(|_| self.config.is_allowed(net)) else { return };
                 // ignore errors: a route that does not fit into the new settings is left out
-                if self.fib.install(&self.config, &mut hops, net, &target, most).is_ok() && is_stale {
+                if self.fib.install(&self.config, &mut hops, net, &target).is_ok() && is_stale {
                     self.fib.make_stale(&mut hops, net);
                 }
             });
+            // next hops that are only known now
+            self.fib.control().take_over(&self.fib, &self.config.interfaces, &before.fib.control());
+            // ignore errors: it is set once
+            let _ = self.lineage.set(before.lineage());
             *before.next.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
         });
-    }
-
-    /// Returns true if it has the routes that were installed into the router before a reload.
-    #[must_use]
-    pub fn has_taken_over(&self) -> bool {
-        self.taken_over.is_completed()
     }
 
     /// Returns the router that is to replace this one.
     fn next(&self) -> Option<Arc<LiveRoutes>> {
         Weak::upgrade(&self.next.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns a change with the numbers that another router has for the interfaces.
-    fn translated(&self, update: &RouteUpdate, to: &LiveRoutes) -> RouteUpdate {
-        let number = |n: usize| self.interfaces.get(n).and_then(|name| to.interface(name)).unwrap_or(usize::MAX);
-        let hop = |hop: &InstalledHop| InstalledHop { interface: hop.interface.map(number), ..*hop };
-        let target = update.target.as_ref().map(|target| match target {
-            InstalledTarget::Via(via) => InstalledTarget::Via(via.iter().map(hop).collect()),
-            other => other.clone(),
-        });
-        RouteUpdate { prefix: update.prefix, target }
     }
 }

@@ -8,7 +8,7 @@ use control::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
 use diagnostics::Diagnostic;
 use ipnet::IpNet;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, Once, Weak};
+use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
 
 /// Most routes of a page.
 const PAGE: usize = 500;
@@ -25,6 +25,7 @@ pub struct LiveRoutes {
     pub(super) next: Mutex<Weak<LiveRoutes>>,
     /// Done when the installed routes of the router before are taken over.
     pub(super) taken_over: Once,
+    pub(super) lineage: OnceLock<u64>,
 }
 
 /// A parsed change.
@@ -35,7 +36,14 @@ enum Change {
 
 impl LiveRoutes {
     pub(super) fn new(fib: Arc<Fib>, config: Config, interfaces: Vec<String>) -> Self {
-        LiveRoutes { fib, config, interfaces, next: Mutex::default(), taken_over: Once::new() }
+        LiveRoutes {
+            fib,
+            config,
+            interfaces,
+            next: Mutex::default(),
+            taken_over: Once::new(),
+            lineage: OnceLock::new(),
+        }
     }
 
     /// Returns a page of the routes from a position on, without those to neighbours and to the router itself.
@@ -66,6 +74,7 @@ impl LiveRoutes {
     fn routes(&self, hops: &NextHops, routes: &[(IpNet, u32)]) -> Vec<Route> {
         let described = |&(net, value): &(IpNet, u32)| {
             let adjacency = self.fib.adjacency(value).load();
+            let is_installed = self.fib.is_installed(net);
             let (target, via, interface) = match adjacency.kind() {
                 AdjacencyKind::NoRoute | AdjacencyKind::Local | AdjacencyKind::Martian | AdjacencyKind::Broadcast => {
                     return None;
@@ -74,14 +83,15 @@ impl LiveRoutes {
                 AdjacencyKind::Prohibited => ("prohibit", vec![], None),
                 AdjacencyKind::Blackhole => ("blackhole", vec![], None),
                 AdjacencyKind::Connected => ("connected", vec![], self.interfaces.get(interface_of(value)).cloned()),
-                AdjacencyKind::Resolved | AdjacencyKind::Unresolved if self.fib.is_neighbour_route(net, value) => {
+                AdjacencyKind::Resolved | AdjacencyKind::Unresolved
+                    if !is_installed && self.fib.is_neighbour_route(net, value) =>
+                {
                     return None;
                 }
                 AdjacencyKind::Resolved | AdjacencyKind::Unresolved | AdjacencyKind::Group => {
                     ("via", hops.members(value).to_vec(), None)
                 }
             };
-            let is_installed = self.fib.is_installed(net);
             let source = if is_installed {
                 "fpm"
             } else if target == "connected" {

@@ -1,67 +1,81 @@
 //! One connection of zebra: bytes to changes of routes, and answers.
 
+use super::tables::Tables;
+use core::sync::atomic::{AtomicBool, Ordering};
 use fpm::{FrameError, FrameReader, Hop, Message, NextHop, NextHops, Route, Target, Verdict};
 use ipnet::IpNet;
-use nf::live::{InstalledHop, InstalledTarget, LiveRoutes, RouteUpdate};
+use nf::live::{InstalledHop, InstalledTarget, LiveRoutes};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
 /// Maximum number of next-hop objects of a connection, with the members of groups.
 const NEXT_HOPS_MAX: usize = 1 << 17;
+/// Maximum number of routes that wait for their next-hop object, and of the bytes of each.
+const WAITING_MAX: usize = 1 << 14;
+const WAITING_BYTES_MAX: usize = 1024;
 
-/// Maximum number of routes that wait for their next-hop object.
-const WAITING_MAX: usize = 1 << 16;
+/// Routing table and prefix of a route.
+type Key = (u32, IpNet);
 
-/// The routers whose routes a connection brings, by number of the routing table.
-pub(super) struct Tables {
-    pub(super) routers: Vec<(u32, Arc<LiveRoutes>)>,
-}
-
-/// Numbers of what a connection has brought.
+/// Numbers of the messages of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Changes of routes that were made.
     pub(super) changed: u64,
-    /// Changes of routes that were not made.
+    /// Changes of routes and next hops that were not made.
     pub(super) refused: u64,
     /// Messages that are not valid.
     pub(super) malformed: u64,
+}
+
+/// State of a connection.
+pub(super) struct Session {
+    reader: FrameReader,
+    routes: Routes,
+}
+
+/// State of the routes of a connection.
+struct Routes {
+    next_hops: NextHops,
+    /// Installed and waiting routes by the next-hop object that they use.
+    users: HashMap<u32, BTreeSet<Key>>,
+    /// Next-hop objects of these routes.
+    objects: HashMap<Key, u32>,
+    /// A route that is to be removed. Versions of zebra change a route by removing and adding it, between which packets
+    /// are to find it.
+    removed: Option<Key>,
+    /// Answers to routes whose next-hop object has not arrived yet.
+    waiting: HashMap<Key, Vec<u8>>,
+    counts: Counts,
+    /// Routers, for messages.
+    names: String,
+}
+
+/// Numbers that routers have for interfaces, by that of the kernel and of the routing table.
+struct Interfaces<'a> {
+    name: &'a dyn Fn(u32) -> Option<String>,
+    numbers: HashMap<(u32, u32), Option<usize>>,
 }
 
 /// When a change takes effect.
 enum Changed {
     Now,
     /// With the next-hop object that has not arrived yet.
-    Later,
-}
-
-/// State of a connection.
-pub(super) struct Session {
-    reader: FrameReader,
-    next_hops: NextHops,
-    /// Routes by the next-hop object that they use.
-    users: HashMap<u32, BTreeSet<(u32, IpNet)>>,
-    /// Next-hop objects of routes.
-    objects: HashMap<(u32, IpNet), u32>,
-    /// A route that is to be removed. Versions of zebra change a route by removing and adding it, between which packets
-    /// are to find it.
-    removed: Option<(u32, IpNet)>,
-    /// Answers to routes whose next-hop object has not arrived yet.
-    waiting: HashMap<(u32, IpNet), Vec<u8>>,
-    pub(super) counts: Counts,
+    Deferred,
 }
 
 impl Session {
-    pub(super) fn new() -> Session {
-        Session {
-            reader: FrameReader::new(),
+    /// Returns the state of a new connection with the routes of routers with these names.
+    pub(super) fn new(names: String) -> Session {
+        let routes = Routes {
             next_hops: NextHops::new(NEXT_HOPS_MAX),
             users: HashMap::new(),
             objects: HashMap::new(),
             removed: None,
             waiting: HashMap::new(),
             counts: Counts::default(),
-        }
+            names,
+        };
+        Session { reader: FrameReader::new(), routes }
     }
 
     /// Returns the buffer for received bytes.
@@ -69,8 +83,13 @@ impl Session {
         self.reader.room()
     }
 
-    /// Executes the whole frames among what was received, with `n` bytes more. `interface` returns the name of the
-    /// interface for the number that the kernel has for it.
+    /// Returns what the connection has brought.
+    pub(super) fn counts(&self) -> Counts {
+        self.routes.counts
+    }
+
+    /// Executes the whole frames among what was received, with `n` bytes more, until `end` is set. `interface` returns
+    /// the name of the interface for the number that the kernel has for it.
     ///
     /// # Errors
     /// The stream cannot be read on.
@@ -78,42 +97,38 @@ impl Session {
         &mut self,
         n: usize,
         tables: &Tables,
-        interface: &mut dyn FnMut(u32) -> Option<String>,
+        interface: &dyn Fn(u32) -> Option<String>,
         answers: &mut Vec<u8>,
+        end: &AtomicBool,
     ) -> Result<(), FrameError> {
         self.reader.filled(n);
         let mut interfaces = Interfaces { name: interface, numbers: HashMap::new() };
-        let Session { reader, next_hops, users, objects, removed, waiting, counts } = self;
-        while let Some(frame) = reader.next_frame()? {
-            let next_hops = &mut *next_hops;
-            let mut routes =
-                Routes { next_hops, users, objects, removed, waiting, tables, interfaces: &mut interfaces };
+        // routes change once with all messages that have arrived
+        let mut changed = BTreeSet::new();
+        while let Some(frame) = self.reader.next_frame()? {
             for message in fpm::messages(frame) {
+                if end.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
                 match message {
-                    Ok(Message::Route(route)) => match routes.change(&route) {
-                        Ok(Changed::Now) => {
-                            counts.changed += 1;
-                            fpm::answer(&route, Verdict::Offloaded, answers);
-                        }
-                        Ok(Changed::Later) => {}
-                        Err(problem) => {
-                            counts.refused += 1;
-                            refused(&route.prefix, &problem);
-                            fpm::answer(&route, Verdict::Failed, answers);
-                        }
-                    },
-                    Ok(Message::NextHop(next_hop)) => {
-                        if let Err(problem) = routes.change_next_hop(next_hop, counts, answers) {
-                            counts.refused += 1;
-                            tracing::warn!(target: "fpm", cause = "next hop", "next hop refused: {problem}");
-                        }
-                    }
+                    Ok(Message::Route(route)) => self.routes.route(&route, tables, &mut interfaces, answers),
+                    Ok(Message::NextHop(next_hop)) => drop(changed.insert(self.routes.next_hop(next_hop))),
                     Ok(Message::Other { .. }) => {}
                     Err(e) => {
-                        counts.malformed += 1;
-                        tracing::warn!(target: "fpm", cause = "malformed", "{e}");
+                        self.routes.counts.malformed += 1;
+                        self.routes.warn("malformed message", &e.to_string());
                     }
                 }
+            }
+        }
+        let groups: BTreeSet<u32> = changed.iter().flat_map(|id| self.routes.next_hops.groups_of(*id)).collect();
+        for id in changed.union(&groups) {
+            let keys: Vec<Key> = self.routes.users.get(id).into_iter().flatten().copied().collect();
+            for key in keys {
+                if end.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                self.routes.resolve_again(key, *id, tables, &mut interfaces, answers);
             }
         }
         Ok(())
@@ -121,81 +136,94 @@ impl Session {
 
     /// Makes the last change, after which nothing has been received for a while.
     pub(super) fn flush(&mut self, tables: &Tables) {
-        if let Some(key) = self.removed.take() {
+        if let Some(key) = self.routes.removed.take() {
             tables.remove(key);
         }
     }
 }
 
-impl Tables {
-    fn router(&self, table: u32) -> Result<&LiveRoutes, String> {
-        let router = self.routers.iter().find(|(own, _)| *own == table);
-        router.map(|(_, router)| &**router).ok_or_else(|| format!("no router has the routing table {table}"))
+impl Routes {
+    fn warn(&self, cause: &str, problem: &str) {
+        let cause = format!("{cause} of {}", self.names);
+        tracing::warn!(target: "fpm", cause = cause.as_str(), "{}: {problem}", self.names);
     }
 
-    fn remove(&self, (table, prefix): (u32, IpNet)) {
-        if let Ok(router) = self.router(table) {
-            router.install(&[RouteUpdate { prefix, target: None }]);
+    /// Executes and answers a message about a route.
+    fn route(&mut self, route: &Route<'_>, tables: &Tables, interfaces: &mut Interfaces<'_>, answers: &mut Vec<u8>) {
+        match self.change(route, tables, interfaces) {
+            Ok(Changed::Now) => {
+                self.counts.changed += 1;
+                fpm::answer(route, Verdict::Offloaded, answers);
+            }
+            Ok(Changed::Deferred) => {}
+            Err(problem) => {
+                self.forget((route.table, route.prefix));
+                self.refused(route.prefix, &problem);
+                fpm::answer(route, Verdict::Failed, answers);
+            }
         }
     }
-}
 
-fn refused(prefix: &IpNet, problem: &str) {
-    tracing::warn!(target: "fpm", cause = problem, "route to {prefix} refused: {problem}");
-}
+    fn refused(&mut self, prefix: IpNet, problem: &str) {
+        self.counts.refused += 1;
+        self.warn("route refused", &format!("route to {prefix} refused: {problem}"));
+    }
 
-/// Numbers that routers have for interfaces, by that of the kernel and of the table.
-struct Interfaces<'a> {
-    name: &'a mut dyn FnMut(u32) -> Option<String>,
-    numbers: HashMap<(u32, u32), Option<usize>>,
-}
-
-/// What changes of routes need.
-struct Routes<'a, 'b> {
-    next_hops: &'a mut NextHops,
-    users: &'a mut HashMap<u32, BTreeSet<(u32, IpNet)>>,
-    objects: &'a mut HashMap<(u32, IpNet), u32>,
-    removed: &'a mut Option<(u32, IpNet)>,
-    waiting: &'a mut HashMap<(u32, IpNet), Vec<u8>>,
-    tables: &'a Tables,
-    interfaces: &'a mut Interfaces<'b>,
-}
-
-impl Routes<'_, '_> {
-    fn change(&mut self, route: &Route<'_>) -> Result<Changed, String> {
+    fn change(
+        &mut self,
+        route: &Route<'_>,
+        tables: &Tables,
+        interfaces: &mut Interfaces<'_>,
+    ) -> Result<Changed, String> {
         let key = (route.table, route.prefix);
+        tables.router(route.table)?;
         self.forget(key);
-        self.waiting.remove(&key);
         if let Some(before) = self.removed.take_if(|before| *before != key) {
-            self.tables.remove(before);
+            tables.remove(before);
         }
         if route.removes {
-            self.tables.router(key.0)?;
-            *self.removed = Some(key);
+            self.removed = Some(key);
             return Ok(Changed::Now);
         }
-        *self.removed = None;
+        self.removed = None;
         let target = match &route.target {
+            Target::Object(_) if self.objects.len() >= tables.routes_max() => {
+                return Err("too many routes with next-hop objects".to_owned());
+            }
             Target::Object(id) => {
+                let resolved = self.next_hops.resolve(*id).map_err(|e| e.to_string());
+                if let Err(problem) = &resolved {
+                    self.wait(route, problem)?;
+                }
                 self.objects.insert(key, *id);
                 self.users.entry(*id).or_default().insert(key);
-                match self.next_hops.resolve(*id) {
-                    Ok(target) => Ok(target),
-                    Err(_) if self.waiting.len() < WAITING_MAX => {
-                        fpm::answer(route, Verdict::Offloaded, self.waiting.entry(key).or_default());
-                        self.tables.remove(key);
-                        return Ok(Changed::Later);
+                match resolved {
+                    Ok(target) => target,
+                    Err(_) => {
+                        tables.remove(key);
+                        return Ok(Changed::Deferred);
                     }
-                    Err(e) => Err(e.to_string()),
                 }
             }
-            target => Ok(target.clone()),
+            target => target.clone(),
         };
-        self.install(key, target).map(|()| Changed::Now)
+        install(key, Ok(target), tables, interfaces).map(|()| Changed::Now)
+    }
+
+    /// Keeps the answer to a route until its next-hop object arrives.
+    fn wait(&mut self, route: &Route<'_>, problem: &str) -> Result<(), String> {
+        let mut answer = vec![];
+        fpm::answer(route, Verdict::Offloaded, &mut answer);
+        if self.waiting.len() >= WAITING_MAX || answer.len() > WAITING_BYTES_MAX {
+            return Err(problem.to_owned());
+        }
+        self.waiting.insert((route.table, route.prefix), answer);
+        Ok(())
     }
 
     /// Forgets the next-hop object of a route.
-    fn forget(&mut self, key: (u32, IpNet)) {
+    fn forget(&mut self, key: Key) {
+        self.waiting.remove(&key);
         if let Some(id) = self.objects.remove(&key)
             && let Some(users) = self.users.get_mut(&id)
         {
@@ -206,52 +234,76 @@ impl Routes<'_, '_> {
         }
     }
 
-    /// Changes a next-hop object, and the routes that use it or a group with it.
-    fn change_next_hop(&mut self, next_hop: NextHop, counts: &mut Counts, answers: &mut Vec<u8>) -> Result<(), String> {
-        let id = match next_hop {
+    /// Changes a next-hop object and returns its number.
+    fn next_hop(&mut self, next_hop: NextHop) -> u32 {
+        match next_hop {
             NextHop::Add { id, value } => {
-                self.next_hops.insert(id, value).map_err(|e| e.to_string())?;
+                if let Err(e) = self.next_hops.insert(id, value) {
+                    self.counts.refused += 1;
+                    self.warn("next hop refused", &e.to_string());
+                }
                 id
             }
             NextHop::Remove { id } => {
                 self.next_hops.remove(id);
                 id
             }
-        };
-        let changed: Vec<u32> = std::iter::once(id).chain(self.next_hops.groups_of(id)).collect();
-        for id in changed {
-            let keys: Vec<_> = self.users.get(&id).into_iter().flatten().copied().collect();
-            for key in keys {
-                let target = self.next_hops.resolve(id).map_err(|e| e.to_string());
-                match self.install(key, target) {
-                    Ok(()) => {
-                        if let Some(answer) = self.waiting.remove(&key) {
-                            counts.changed += 1;
-                            answers.extend(answer);
-                        }
-                    }
-                    Err(problem) => refused(&key.1, &problem),
+        }
+    }
+
+    /// Installs a route again whose next-hop object has changed.
+    fn resolve_again(
+        &mut self,
+        key: Key,
+        id: u32,
+        tables: &Tables,
+        interfaces: &mut Interfaces<'_>,
+        answers: &mut Vec<u8>,
+    ) {
+        let target = self.next_hops.resolve(id).map_err(|e| e.to_string());
+        let is_unknown = target.is_err();
+        match install(key, target, tables, interfaces) {
+            Ok(()) => {
+                if let Some(answer) = self.waiting.remove(&key) {
+                    self.counts.changed += 1;
+                    answers.extend(answer);
+                }
+            }
+            // it still waits
+            Err(_) if is_unknown && self.waiting.contains_key(&key) => {}
+            Err(problem) => {
+                let message = self.waiting.remove(&key).unwrap_or_default();
+                if let Some(Ok(Message::Route(route))) = fpm::messages(message.get(4..).unwrap_or_default()).next() {
+                    fpm::answer(&route, Verdict::Failed, answers);
+                }
+                self.refused(key.1, &problem);
+                // one whose object is gone returns with it
+                if !is_unknown {
+                    self.forget(key);
                 }
             }
         }
-        Ok(())
     }
+}
 
-    /// Installs a route. One with an error is not left with the target that it had before.
-    fn install(&mut self, (table, prefix): (u32, IpNet), target: Result<Target, String>) -> Result<(), String> {
-        let router = self.tables.router(table)?;
-        match target.and_then(|target| self.target(table, router, target)) {
-            Ok(target) => match router.install(&[RouteUpdate { prefix, target: Some(target) }]).pop() {
-                Some(Err(refused)) => Err(refused.to_string()),
-                _ => Ok(()),
-            },
-            Err(problem) => {
-                self.tables.remove((table, prefix));
-                Err(problem)
-            }
+/// Installs a route. One with an error is not left with the target that it had before.
+fn install(
+    (table, prefix): Key,
+    target: Result<Target, String>,
+    tables: &Tables,
+    interfaces: &mut Interfaces<'_>,
+) -> Result<(), String> {
+    let router = tables.router(table)?;
+    match target.and_then(|target| interfaces.target(table, router, target)) {
+        Ok(target) => router.install(prefix, &target).map_err(|e| e.to_string()),
+        Err(problem) => {
+            router.uninstall(prefix);
+            Err(problem)
         }
     }
+}
 
+impl Interfaces<'_> {
     fn target(&mut self, table: u32, router: &LiveRoutes, target: Target) -> Result<InstalledTarget, String> {
         match target {
             Target::Unreachable => Ok(InstalledTarget::Unreachable),
@@ -267,15 +319,17 @@ impl Routes<'_, '_> {
     }
 
     fn hop(&mut self, table: u32, router: &LiveRoutes, hop: &Hop) -> Result<InstalledHop, String> {
-        let Interfaces { name, numbers } = &mut self.interfaces;
-        let mut number = |index| name(index).and_then(|name| router.interface(&name));
+        let number = |index| (self.name)(index).and_then(|name| router.interface(&name));
         let interface = match hop.interface {
             0 => None,
-            index => *numbers.entry((table, index)).or_insert_with(|| number(index)),
+            index => {
+                let number = *self.numbers.entry((table, index)).or_insert_with(|| number(index));
+                Some(number.ok_or_else(|| format!("interface {index} of the kernel is none of the router's"))?)
+            }
         };
-        match (hop.gateway, interface) {
-            (None, None) => Err(format!("interface {} of the kernel is none of the router's", hop.interface)),
-            (gateway, interface) => Ok(InstalledHop { gateway, interface, weight: hop.weight }),
-        }
+        Ok(InstalledHop { gateway: hop.gateway, interface, weight: hop.weight })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,7 @@ impl Groups {
 
     /// Returns the adjacency number of the member for a flow with this hash; 0, that of no route, if there is no such
     /// group.
+    #[inline(always)]
     pub(super) fn member(&self, group: usize, hash: u32) -> u32 {
         let bucket = group * BUCKETS + flow::share(hash, BUCKETS as u32) as usize;
         self.buckets.get(bucket).map_or(0, |bucket| bucket.load(Ordering::Acquire))

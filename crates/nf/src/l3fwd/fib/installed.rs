@@ -38,7 +38,12 @@ impl Installed {
         self.shadowed.insert(net, (value, tag));
     }
 
-    /// Returns the value and tag of the route that is to take the place of one that was removed.
+    /// Returns the value and tag of the route that is to take the place of one of the settings or of a command.
+    pub(super) fn shadowed(&self, net: IpNet) -> Option<(u32, u8)> {
+        self.shadowed.get(&net).copied()
+    }
+
+    /// Forgets and returns the value and tag of such a route.
     pub(super) fn unshadow(&mut self, net: IpNet) -> Option<(u32, u8)> {
         self.shadowed.remove(&net)
     }

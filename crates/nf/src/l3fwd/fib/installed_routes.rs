@@ -7,10 +7,11 @@
 use super::adjacency::AdjacencyKind;
 use super::groups::Member;
 use super::installed::{Installed, TAGS};
-use super::{BLACKHOLE, Fib, NextHops, PROHIBITED, UNREACHABLE, connected, interface_of};
+use super::{BLACKHOLE, Fib, MARTIANS, NextHops, PROHIBITED, UNREACHABLE, connected, interface_of};
 use crate::l3fwd::config::Config;
 use ipnet::IpNet;
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 /// Target of a route that a routing daemon installs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,9 +77,8 @@ impl Fib {
         hops: &mut NextHops,
         net: IpNet,
         target: &InstalledTarget,
-        routes_max: usize,
     ) -> Result<(), Refused> {
-        let installed = self.try_install(config, hops, net, target, routes_max);
+        let installed = self.try_install(config, hops, net, target);
         if installed.is_err() {
             self.uninstall(hops, net);
         }
@@ -91,13 +91,20 @@ impl Fib {
         hops: &mut NextHops,
         net: IpNet,
         target: &InstalledTarget,
-        routes_max: usize,
     ) -> Result<(), Refused> {
+        if !config.is_allowed(net) {
+            return Err(Refused::NotAllowed);
+        }
+        match martian(net) {
+            // the kernel has one for each interface
+            Some(IpNet::V6(net)) if net.network().is_unicast_link_local() => return Ok(()),
+            Some(_) => return Err(Refused::Martian),
+            None => {}
+        }
         let before = self.tables().get_tagged(net);
         let is_shadowed = match before.filter(|(_, tag)| *tag == 0) {
             Some((value, _)) => match self.adjacency(value).load().kind() {
                 AdjacencyKind::Connected | AdjacencyKind::Local | AdjacencyKind::Broadcast => return Ok(()),
-                AdjacencyKind::Martian => return Err(Refused::Martian),
                 _ => !self.is_neighbour_route(net, value),
             },
             None => false,
@@ -106,6 +113,7 @@ impl Fib {
             true => hops.installed.shadowed.get(&net).map(|(value, _)| *value),
             false => before.filter(|(_, tag)| *tag != 0).map(|(value, _)| value),
         };
+        let routes_max = config.fpm.as_ref().map_or(0, |fpm| fpm.routes_max);
         if old.is_none() && hops.installed.routes >= routes_max {
             return Err(Refused::TooManyRoutes(hops.installed.routes));
         }
@@ -114,11 +122,14 @@ impl Fib {
             InstalledTarget::Prohibited => PROHIBITED,
             InstalledTarget::Blackhole => BLACKHOLE,
             InstalledTarget::Via(via) => match &via[..] {
-                [InstalledHop { gateway: None, interface: Some(n), .. }] if *n < config.interfaces.len() => {
+                // a network of the interface
+                [InstalledHop { gateway: None, interface: Some(n), .. }]
+                    if *n < config.interfaces.len() && net.prefix_len() < net.max_prefix_len() =>
+                {
                     connected(*n)
                 }
                 _ => {
-                    let members = members(config, via)?;
+                    let members = members(config, net, via)?;
                     hops.acquire(self, &config.interfaces, members).map_err(Refused::Full)?
                 }
             },
@@ -126,9 +137,12 @@ impl Fib {
         let tag = hops.installed.tag;
         if is_shadowed {
             hops.installed.shadow(net, value, tag);
-        } else if let Err(e) = self.tables().insert_tagged(net, value, tag) {
-            hops.release(self, value);
-            return Err(Refused::Full(e.to_string()));
+        } else {
+            let inserted = self.tables().insert_tagged(net, value, tag);
+            if let Err(e) = inserted {
+                hops.release(self, value);
+                return Err(Refused::Full(e.to_string()));
+            }
         }
         hops.installed.routes += usize::from(old.is_none());
         if let Some(old) = old {
@@ -178,9 +192,7 @@ impl Fib {
         nets.iter().for_each(|net| self.uninstall(hops, *net));
         nets.len()
     }
-}
 
-impl Fib {
     /// Passes every installed route to `each`, and whether it is stale.
     pub(in crate::l3fwd) fn for_each_installed(
         &self,
@@ -236,13 +248,20 @@ impl Fib {
     }
 }
 
+/// Returns the prefix of addresses that are not forwarded to which contains a network.
+fn martian(net: IpNet) -> Option<IpNet> {
+    static ALL: LazyLock<Vec<IpNet>> = LazyLock::new(|| MARTIANS.split(' ').filter_map(|m| m.parse().ok()).collect());
+    ALL.iter().find(|martian| martian.contains(&net)).copied()
+}
+
 /// Returns the next hops with their interfaces.
-fn members(config: &Config, via: &[InstalledHop]) -> Result<Vec<Member>, Refused> {
+fn members(config: &Config, net: IpNet, via: &[InstalledHop]) -> Result<Vec<Member>, Refused> {
     if via.is_empty() || via.len() > super::NEXT_HOPS_MAX {
         return Err(Refused::HopCount(via.len()));
     }
     let member = |hop: &InstalledHop| {
-        let gateway = hop.gateway.ok_or(Refused::ConnectedInGroup)?;
+        let is_host = via.len() == 1 && net.prefix_len() == net.max_prefix_len() && hop.interface.is_some();
+        let gateway = hop.gateway.or(is_host.then(|| net.addr())).ok_or(Refused::ConnectedInGroup)?;
         // the interface of a gateway that is said, as those of link-local addresses have to be
         let interface = hop.interface.filter(|n| *n < config.interfaces.len());
         let interface = interface.or_else(|| config.interface_to(gateway)).ok_or(Refused::NotConnected(gateway))?;

@@ -1,7 +1,8 @@
 //! Changes of routes while workers look up addresses.
 //!
 //! The holder of [`NextHops`] changes routes. It holds the lock of the tables as long as it takes, up to milliseconds for
-//! a short prefix, which workers never wait for, and that of [`Control`](super::Control) for a moment.
+//! a short prefix, which workers never wait for, and then that of [`Control`](super::Control), which they do wait for, for a
+//! moment.
 
 use super::adjacency::AdjacencyKind;
 use super::route_file::RouteTarget;
@@ -86,8 +87,10 @@ impl Fib {
     pub(in crate::l3fwd) fn remove_route(&self, hops: &mut NextHops, net: IpNet) -> Result<(), Diagnostic> {
         let full = |problem: String| Diagnostic::new(problem).value(net);
         // the route that it had replaced returns
-        if let Some((value, tag)) = hops.installed.unshadow(net) {
-            return self.tables().insert_tagged(net, value, tag).map_err(|e| full(e.to_string()));
+        if let Some((value, tag)) = hops.installed.shadowed(net) {
+            self.tables().insert_tagged(net, value, tag).map_err(|e| full(e.to_string()))?;
+            hops.installed.unshadow(net);
+            return Ok(());
         }
         self.tables().remove_net(net);
         if MARTIANS.split(' ').any(|martian| martian.parse() == Ok(net)) {
@@ -102,8 +105,8 @@ impl Fib {
     /// Inserts the host route to an address if it is that of a neighbour and no longer prefix than that of the interface
     /// contains it.
     pub(super) fn insert_neighbour_route(&self, address: IpAddr) -> Result<(), String> {
-        let control = self.control();
         let mut tables = self.tables();
+        let control = self.control();
         let interface = tables.longest(address).map_or(0, interface_of);
         if let Some(neighbour) = control.neighbours.get(&(interface, address))
             && is_connected(&tables, interface, address)

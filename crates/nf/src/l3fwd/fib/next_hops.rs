@@ -1,9 +1,10 @@
-//! What routes lead to: next hops and groups of them, as long as routes use them.
+//! Next hops and groups of them, as long as routes use them.
 
 use super::adjacency::AdjacencyKind;
 use super::groups::{GROUPS_MAX, Member};
 use super::installed::Installed;
-use super::{Control, Fib, NeighbourKey, REUSE_DELAY, is_connected};
+use super::route_tables::Writer;
+use super::{Control, Fib, NeighbourKey, REUSE_DELAY, ROUTE_NEXT_HOPS_MAX, is_connected};
 use crate::l3fwd::config::Interface;
 use ipnet::IpNet;
 use std::collections::{HashMap, VecDeque};
@@ -61,8 +62,8 @@ impl NextHops {
         Ok(value)
     }
 
-    /// Counts a route less that uses a value, which may also be that of no next hops. What no route uses is reused after
-    /// a time.
+    /// Counts a route less that uses a value, which may also be that of no next hops. Numbers that no route uses are
+    /// reused after a time.
     pub(super) fn release(&mut self, fib: &Fib, value: u32) {
         let Some(target) = self.targets.get_mut(&value) else { return };
         target.routes = target.routes.saturating_sub(1);
@@ -71,13 +72,14 @@ impl NextHops {
         }
         let Some(target) = self.targets.remove(&value) else { return };
         self.values.remove(&target.members);
+        let mut tables = fib.tables();
         let mut control = fib.control();
         if let Some(group) = target.group {
             self.unused_groups.push_back((fib.now() + REUSE_DELAY, group));
             control.retire(fib, value);
         }
         for (key, _) in &target.members {
-            control.release_next_hop(fib, *key);
+            control.release_next_hop(*key, fib.now(), &mut tables);
         }
     }
 
@@ -104,31 +106,41 @@ impl NextHops {
         if self.values.len() >= TARGETS_MAX {
             return Err(format!("exceeds the maximum of {TARGETS_MAX} different next hops"));
         }
+        let mut tables = fib.tables();
         let mut control = fib.control();
         let mut numbers = vec![];
         for (key, _) in &members {
-            match control.hold_next_hop(fib, interfaces, *key) {
+            match control.hold_next_hop(fib, interfaces, *key, &mut tables) {
                 Some(number) => numbers.push(number),
                 None => {
-                    members[..numbers.len()].iter().for_each(|(key, _)| control.release_next_hop(fib, *key));
+                    let held = &members[..numbers.len()];
+                    held.iter().for_each(|(key, _)| control.release_next_hop(*key, fib.now(), &mut tables));
                     return Err("exceeds the maximum number of next hops".to_owned());
                 }
             }
         }
-        let (value, group) = match numbers[..] {
-            [one] => (one, None),
+        let group = match numbers.len() {
+            1 => None,
             _ => match self.group(fib, &mut control) {
-                Some((value, group)) => {
-                    fib.groups.set(group, &members, &numbers);
-                    fib.adjacencies[value as usize].set_group(group);
-                    (value, Some(group))
-                }
+                Some(group) => Some(group),
                 None => {
-                    members.iter().for_each(|(key, _)| control.release_next_hop(fib, *key));
+                    members.iter().for_each(|(key, _)| control.release_next_hop(*key, fib.now(), &mut tables));
                     return Err(format!("exceeds the maximum of {GROUPS_MAX} groups of next hops"));
                 }
             },
         };
+        // workers wait for it
+        drop(control);
+        drop(tables);
+        let value = match group {
+            None => numbers[0],
+            Some((number, group)) => {
+                fib.groups.set(group, &members, &numbers);
+                fib.adjacencies[number as usize].set_group(group);
+                number
+            }
+        };
+        let group = group.map(|(_, group)| group);
         self.values.insert(members.clone(), value);
         self.targets.insert(value, Target { members, group, routes: 0, stays: false });
         Ok(value)
@@ -153,7 +165,16 @@ impl NextHops {
 
 impl Control {
     /// Returns the adjacency number of a next hop, which is added if it is unknown and stays as long as it is held.
-    fn hold_next_hop(&mut self, fib: &Fib, interfaces: &[Interface], key: NeighbourKey) -> Option<u32> {
+    fn hold_next_hop(
+        &mut self,
+        fib: &Fib,
+        interfaces: &[Interface],
+        key: NeighbourKey,
+        tables: &mut Writer,
+    ) -> Option<u32> {
+        if self.held >= ROUTE_NEXT_HOPS_MAX && self.neighbours.get(&key).is_none_or(|n| n.held == 0) {
+            return None;
+        }
         self.neighbours_max += 1;
         let is_new = !self.neighbours.contains_key(&key);
         let number = self.add_next_hop(fib, interfaces, key, fib.now());
@@ -162,12 +183,13 @@ impl Control {
             return None;
         };
         neighbour.held += 1;
-        if neighbour.held > 1 {
-            self.neighbours_max -= 1;
+        match neighbour.held {
+            1 => self.held += 1,
+            _ => self.neighbours_max -= 1,
         }
         if is_new {
-            let (adjacency, mut tables) = (neighbour.adjacency, fib.tables());
-            if is_connected(&tables, key.0, key.1) {
+            let adjacency = neighbour.adjacency;
+            if is_connected(tables, key.0, key.1) {
                 // without it, packets to the next hop itself resolve it on their own
                 let _ = tables.insert(IpNet::from(key.1), adjacency);
             }
@@ -176,15 +198,16 @@ impl Control {
     }
 
     /// Releases a next hop. One whose MAC address is not known is removed, others expire as other neighbours do.
-    fn release_next_hop(&mut self, fib: &Fib, key: NeighbourKey) {
+    fn release_next_hop(&mut self, key: NeighbourKey, now: Duration, tables: &mut Writer) {
         let Some(neighbour) = self.neighbours.get_mut(&key) else { return };
         neighbour.held = neighbour.held.saturating_sub(1);
         if neighbour.held > 0 {
             return;
         }
         self.neighbours_max = self.neighbours_max.saturating_sub(1);
+        self.held = self.held.saturating_sub(1);
         if neighbour.mac.is_none() && !neighbour.is_static {
-            self.remove(key, &mut fib.tables(), fib.now());
+            self.remove(key, tables, now);
         }
     }
 

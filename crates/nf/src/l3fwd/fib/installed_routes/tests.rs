@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tables::lpm::Limits;
+use tables::{Pages, lpm4};
 
 const INTERFACES: &str = "interface.lan = { addresses = [\"10.0.0.1/24\", \"2001:db8:1::1/64\"] }\n\
     interface.wan = { addresses = [\"192.0.2.1/24\", \"2001:db8:2::1/64\"] }\n";
 
 fn router(table: &str) -> (Config, Fib) {
-    let (text, cx) = (format!("{INTERFACES}table = \"{table}\""), BuildContext::default());
+    let (text, cx) = (format!("{INTERFACES}table = \"{table}\"\nfpm = {{ routes_max = 8 }}"), BuildContext::default());
     let settings: Settings = toml::from_str(&text).unwrap();
     let config = Config::new(&settings, &cx).unwrap();
     let fib = Fib::new(&config, &settings, &cx).unwrap();
@@ -115,13 +117,13 @@ fn expected(model: &Model, net: IpNet) -> Option<(AdjacencyKind, Vec<(IpAddr, u1
 fn follows_the_model(fib: &Fib, config: &Config, changes: Vec<Change>) -> Result<(), TestCaseError> {
     let mut model = Model::default();
     let mut hops = fib.next_hops();
-    let most = 8;
+    let routes_max = 8;
     for change in changes {
         match change {
             Change::Install(n, over) => {
                 let (net, target) = (net(n), target(&over, net(n)));
-                let full = !model.installed.contains_key(&net) && model.installed.len() >= most;
-                let did = fib.install(config, &mut hops, net, &target, most);
+                let full = !model.installed.contains_key(&net) && model.installed.len() >= routes_max;
+                let did = fib.install(config, &mut hops, net, &target);
                 prop_assert_eq!(did.is_err(), full, "{:?}", did);
                 if !full {
                     model.installed.insert(net, (target, false));
@@ -186,7 +188,7 @@ fn installed_routes_follow_the_model() {
     }
 }
 
-/// What no route uses is given back: numbers and groups do not run out, however often routes change.
+/// Next hops that no route uses are given back: numbers and groups do not run out, however often routes change.
 #[test]
 fn next_hops_and_groups_are_reused() {
     let (config, fib) = router("lpm");
@@ -200,7 +202,7 @@ fn next_hops_and_groups_are_reused() {
             weight: 1 + (n % 1000) as u16,
         };
         let target = InstalledTarget::Via((0..1 + n % 3).map(hop).collect());
-        fib.install(&config, &mut hops, net, &target, 10).unwrap();
+        fib.install(&config, &mut hops, net, &target).unwrap();
         assert_eq!(hops.len(), 1);
     }
     fib.uninstall(&mut hops, net);
@@ -223,24 +225,76 @@ fn invalid_routes_are_refused_with_the_reason() {
         (vec![hop("192.0.2.9", None); 65], Refused::HopCount(65)),
         (vec![hop("", Some(0)), hop("192.0.2.9", None)], Refused::ConnectedInGroup),
     ] {
-        fib.install(&config, &mut hops, net, &InstalledTarget::Blackhole, 9).unwrap();
-        assert_eq!(fib.install(&config, &mut hops, net, &InstalledTarget::Via(via), 9), Err(refused));
+        fib.install(&config, &mut hops, net, &InstalledTarget::Blackhole).unwrap();
+        assert_eq!(fib.install(&config, &mut hops, net, &InstalledTarget::Via(via)), Err(refused));
         // it does not go on to the next hops of before
         assert_eq!((fib.tables().get(net), hops.installed.routes(), hops.len()), (None, 0, 0));
     }
     // an IPv4 route by an IPv6 next hop (RFC 8950), and by one of an interface without its network
     for gateway in ["fe80::1", "198.51.100.1"] {
         let target = InstalledTarget::Via(vec![hop(gateway, Some(1))]);
-        fib.install(&config, &mut hops, net, &target, 9).unwrap();
+        fib.install(&config, &mut hops, net, &target).unwrap();
     }
-    let martian = fib.install(&config, &mut hops, "127.0.0.0/8".parse().unwrap(), &InstalledTarget::Blackhole, 9);
+    let martian = fib.install(&config, &mut hops, "127.0.0.0/8".parse().unwrap(), &InstalledTarget::Blackhole);
     assert_eq!(martian, Err(Refused::Martian));
+    // the router needs no routes to link-local addresses
+    let link_local = "fe80::/64".parse().unwrap();
+    fib.install(&config, &mut hops, link_local, &InstalledTarget::Via(vec![hop("", Some(1))])).unwrap();
+    assert_eq!(fib.tables().get(link_local), None);
     // the router's own networks stay as they are
     let own = "192.0.2.0/24".parse().unwrap();
     let connected = fib.tables().get(own);
-    fib.install(&config, &mut hops, own, &InstalledTarget::Via(vec![hop("", Some(1))]), 9).unwrap();
+    fib.install(&config, &mut hops, own, &InstalledTarget::Via(vec![hop("", Some(1))])).unwrap();
     fib.uninstall(&mut hops, own);
     assert_eq!(fib.tables().get(own), connected);
+}
+
+/// A route that does not fit into a table is refused, and its next hop is given back.
+#[test]
+fn a_full_table_refuses_routes() {
+    let (config, fib) = router("lpm");
+    // the first takes one of the two groups, the neighbour's own route the other
+    let limits = Limits { routes: 1 << 20, groups: 2, pages: Pages::Ordinary };
+    fib.tables().v4 = lpm4::with(limits).unwrap().0;
+    let mut hops = fib.next_hops();
+    let route = |n: u8| {
+        let hop = InstalledHop { gateway: Some(via(n, true)), interface: Some(1), weight: 1 };
+        (IpNet::new_assert(Ipv4Addr::new(198, 18, n, 1).into(), 32), InstalledTarget::Via(vec![hop]))
+    };
+    let installed = (0..8).filter(|n| {
+        let (net, target) = route(*n);
+        match fib.install(&config, &mut hops, net, &target) {
+            Ok(()) => true,
+            Err(refused) => {
+                assert!(matches!(refused, Refused::Full(_)), "{refused}");
+                false
+            }
+        }
+    });
+    let installed = installed.count();
+    assert!((1..8).contains(&installed));
+    assert_eq!((hops.installed.routes(), hops.len()), (installed, installed));
+}
+
+/// A host that an interface reaches without a gateway is its own next hop, and stays a route when its neighbour is known.
+#[test]
+fn hosts_behind_an_interface_are_routes() {
+    let (config, fib) = router("lpm");
+    let mut hops = fib.next_hops();
+    let net: IpNet = "198.51.100.7/32".parse().unwrap();
+    let target = InstalledTarget::Via(vec![InstalledHop { gateway: None, interface: Some(1), weight: 1 }]);
+    for _ in 0..3 {
+        fib.install(&config, &mut hops, net, &target).unwrap();
+        let key = (1, net.addr());
+        let mac = wire::MacAddr([2, 0, 0, 0, 0, 9]);
+        fib.control().request_resolution(&fib, &config.interfaces, key, Duration::from_secs(1)).unwrap();
+        fib.control().learn(&fib, &config.interfaces, key, mac, true, Duration::from_secs(1));
+        let value = fib.tables().get(net).unwrap();
+        assert!(fib.adjacency(value).load().is_resolved());
+        assert_eq!(hops.installed.routes(), 1);
+        fib.uninstall(&mut hops, net);
+        assert_eq!((fib.tables().get(net), hops.installed.routes(), hops.len()), (None, 0, 0));
+    }
 }
 
 /// A worker looks up an address while its route is replaced: it always finds one of the two, and the members of a group
@@ -256,7 +310,7 @@ fn a_worker_finds_the_old_or_the_new_route() {
         InstalledTarget::Via(vec![hop(5)]),
     ];
     for target in &targets {
-        fib.install(&config, &mut fib.next_hops(), net, target, 9).unwrap();
+        fib.install(&config, &mut fib.next_hops(), net, target).unwrap();
     }
     let (ended, fib) = (Arc::new(Mutex::new(false)), Arc::new(fib));
     std::thread::scope(|s| {
@@ -280,7 +334,7 @@ fn a_worker_finds_the_old_or_the_new_route() {
         for n in 0..20_000u32 {
             // a worker does not hold a number for as long as this
             fib.set_now(Duration::from_millis(1) * n);
-            fib.install(&config, &mut fib.next_hops(), net, &targets[n as usize % 3], 9).unwrap();
+            fib.install(&config, &mut fib.next_hops(), net, &targets[n as usize % 3]).unwrap();
         }
         *ended.lock().unwrap() = true;
         assert!(worker.join().unwrap() > 0);

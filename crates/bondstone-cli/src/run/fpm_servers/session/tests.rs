@@ -1,0 +1,181 @@
+//! Messages of zebra, and of peers that send others.
+
+use super::*;
+use graph::{BuildContext, Nf};
+use nf::L3fwd;
+use std::sync::Arc;
+
+const NEW_ROUTE: u16 = 24;
+const DELETE_ROUTE: u16 = 25;
+const NEW_NEXT_HOP: u16 = 104;
+const OFFLOADED: u32 = 0x4000;
+const FAILED: u32 = 0x2000_0000;
+
+/// A router with one interface, `lan`, which has the number 3.
+struct Lab {
+    tables: Tables,
+    session: Session,
+    answers: Vec<u8>,
+    _router: Box<dyn std::any::Any>,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let text = "interface.lan = { addresses = [\"10.0.0.1/24\"] }\nfpm = { routes_max = 4 }";
+        let cx = BuildContext { name: "router".to_owned(), ..BuildContext::default() };
+        let router = L3fwd::build(&toml::from_str(text).unwrap(), &cx).unwrap();
+        let live = cx.shared::<LiveRoutes>(|| Err(diagnostics::Diagnostic::new("no routes"))).unwrap();
+        Lab {
+            tables: Tables { routers: vec![(254, live)] },
+            session: Session::new("router".to_owned()),
+            answers: vec![],
+            _router: Box::new(router),
+        }
+    }
+
+    /// Receives messages, each in a frame; returns the flags of the answers.
+    fn receive(&mut self, messages: &[Vec<u8>]) -> Vec<u32> {
+        let frame = |message: &Vec<u8>| {
+            let len = (message.len() + 4) as u16;
+            [&[1, 1][..], &len.to_be_bytes(), message].concat()
+        };
+        let stream: Vec<u8> = messages.iter().flat_map(frame).collect();
+        self.session.room()[..stream.len()].copy_from_slice(&stream);
+        let interface = |index| (index == 3).then(|| "lan".to_owned());
+        let Lab { tables, session, answers, .. } = self;
+        session.received(stream.len(), tables, &interface, answers, &AtomicBool::new(false)).unwrap();
+        let mut flags = vec![];
+        let mut rest = &std::mem::take(answers)[..];
+        while let Some(len) = rest.get(2..4) {
+            let len = usize::from(u16::from_be_bytes([len[0], len[1]]));
+            flags.push(u32::from_ne_bytes(rest[28..32].try_into().unwrap()));
+            rest = &rest[len..];
+        }
+        flags
+    }
+
+    fn installed(&self) -> Vec<String> {
+        let routes = self.tables.routers[0].1.page(None).unwrap().routes;
+        routes.into_iter().filter(|route| route.source == "fpm").map(|route| route.prefix).collect()
+    }
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = [&(4 + value.len() as u16).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn message(kind: u16, body: &[Vec<u8>]) -> Vec<u8> {
+    let body = body.concat();
+    let len = 16 + body.len() as u32;
+    [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &0x501u16.to_ne_bytes(), &[0; 8], &body].concat()
+}
+
+/// A message about the route to 198.18.`n`.0/24 of a table.
+fn route(kind: u16, table: u8, n: u8, more: &[Vec<u8>]) -> Vec<u8> {
+    let rtmsg = vec![2, 24, 0, 0, table, 186, 0, 1, 0, 0, 0, 0];
+    message(kind, &[&[rtmsg, attribute(1, &[198, 18, n, 0])][..], more].concat())
+}
+
+/// A next hop, 10.0.0.`host` at an interface.
+fn gateway(host: u8, interface: u32) -> Vec<Vec<u8>> {
+    vec![attribute(5, &[10, 0, 0, host]), attribute(4, &interface.to_ne_bytes())]
+}
+
+fn object(id: u32) -> Vec<Vec<u8>> {
+    vec![attribute(30, &id.to_ne_bytes())]
+}
+
+/// A next-hop object, 10.0.0.`host` at an interface.
+fn next_hop(id: u32, host: u8, interface: u32) -> Vec<u8> {
+    let attributes =
+        [attribute(1, &id.to_ne_bytes()), attribute(5, &interface.to_ne_bytes()), attribute(6, &[10, 0, 0, host])];
+    message(NEW_NEXT_HOP, &[&[vec![2, 0, 0, 0, 0, 0, 0, 0]][..], &attributes].concat())
+}
+
+#[test]
+fn a_removal_before_an_addition_is_a_change() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.receive(&[route(NEW_ROUTE, 254, 1, &gateway(2, 3))]), [OFFLOADED]);
+    // a packet between the two messages finds the route
+    assert!(lab.receive(&[route(DELETE_ROUTE, 254, 1, &[])]).is_empty());
+    assert_eq!(lab.installed(), ["198.18.1.0/24"]);
+    assert_eq!(lab.receive(&[route(NEW_ROUTE, 254, 1, &gateway(4, 3))]), [OFFLOADED]);
+    lab.session.flush(&lab.tables);
+    assert_eq!(lab.installed(), ["198.18.1.0/24"]);
+    // another message ends the wait, and so does a pause
+    lab.receive(&[route(NEW_ROUTE, 254, 2, &gateway(2, 3)), route(DELETE_ROUTE, 254, 1, &[])]);
+    lab.receive(&[route(DELETE_ROUTE, 254, 2, &[])]);
+    assert_eq!(lab.installed(), ["198.18.2.0/24"]);
+    lab.session.flush(&lab.tables);
+    assert!(lab.installed().is_empty());
+}
+
+#[test]
+fn a_route_waits_for_its_next_hop_object() {
+    let mut lab = Lab::new();
+    assert!(lab.receive(&[route(NEW_ROUTE, 254, 1, &object(7)), route(NEW_ROUTE, 254, 2, &object(8))]).is_empty());
+    assert!(lab.installed().is_empty());
+    assert_eq!(lab.receive(&[next_hop(7, 2, 3)]), [OFFLOADED]);
+    assert_eq!(lab.installed(), ["198.18.1.0/24"]);
+    // an object that the router cannot use
+    assert_eq!(lab.receive(&[next_hop(8, 2, 99)]), [FAILED]);
+    assert_eq!(lab.receive(&[next_hop(7, 2, 99)]), [0; 0]);
+    assert!(lab.installed().is_empty());
+    assert_eq!(lab.session.routes.objects.len(), 0);
+}
+
+#[test]
+fn refused_routes_leave_nothing_behind() {
+    let mut lab = Lab::new();
+    let many = |more: &[Vec<u8>], table| (0..200).map(|n| route(NEW_ROUTE, table, n, more)).collect::<Vec<_>>();
+    // of another table; without an object; of an interface that the router does not have; too many
+    assert_eq!(lab.receive(&many(&object(1), 10)), [FAILED; 200]);
+    assert_eq!(lab.receive(&many(&object(1), 254)), [FAILED; 196]);
+    assert_eq!(lab.receive(&many(&gateway(2, 9), 254)), [FAILED; 200]);
+    let flags = lab.receive(&many(&gateway(2, 3), 254));
+    assert_eq!(flags.iter().filter(|flags| **flags == OFFLOADED).count(), 4);
+    let Routes { users, objects, waiting, .. } = &lab.session.routes;
+    assert_eq!((users.len(), objects.len(), waiting.len()), (0, 0, 0));
+    // a long message does not wait
+    let padding = attribute(99, &[0; 2000]);
+    assert_eq!(lab.receive(&[route(NEW_ROUTE, 254, 201, &[object(1), vec![padding]].concat())]), [FAILED]);
+    assert_eq!(lab.session.counts().refused, 200 + 196 + 200 + 196 + 1);
+    assert_eq!(lab.session.counts().changed, 4);
+}
+
+/// The limit of interest is that of the messages of a connection: the last value of an object counts.
+#[test]
+fn objects_change_once_with_all_messages() {
+    let mut lab = Lab::new();
+    lab.receive(&[next_hop(7, 2, 3), route(NEW_ROUTE, 254, 1, &object(7))]);
+    let changes: Vec<_> = (2..200).map(|host| next_hop(7, host, 3)).collect();
+    assert!(lab.receive(&changes).is_empty());
+    let routes = lab.tables.routers[0].1.page(None).unwrap().routes;
+    let route = routes.iter().find(|route| route.source == "fpm").unwrap();
+    assert_eq!(route.via[0].address, "10.0.0.199");
+}
+
+#[test]
+fn the_end_interrupts_the_execution() {
+    let mut lab = Lab::new();
+    let frame = route(NEW_ROUTE, 254, 1, &gateway(2, 3));
+    let stream = [&[1, 1][..], &(frame.len() as u16 + 4).to_be_bytes(), &frame].concat();
+    lab.session.room()[..stream.len()].copy_from_slice(&stream);
+    let Lab { tables, session, answers, .. } = &mut lab;
+    session.received(stream.len(), tables, &|_| None, answers, &AtomicBool::new(true)).unwrap();
+    assert!(lab.answers.is_empty() && lab.installed().is_empty());
+}
+
+/// Routers of several tables share a connection.
+#[test]
+fn the_table_selects_the_router() {
+    let mut lab = Lab::new();
+    let mut other = Lab::new();
+    let router = Arc::clone(&other.tables.routers.remove(0).1);
+    lab.tables.routers.push((10, router));
+    assert_eq!(lab.receive(&[route(NEW_ROUTE, 10, 1, &gateway(2, 3))]), [OFFLOADED]);
+    assert!(lab.installed().is_empty());
+    assert_eq!(lab.tables.routers[1].1.page(None).unwrap().routes.iter().filter(|r| r.source == "fpm").count(), 1);
+}
