@@ -1,0 +1,86 @@
+//! Cost of routes that a routing daemon installs: `cargo run --release -p bondstone-nf --example installed_routes [TABLES]`.
+//!
+//! The routes of `data/routes` are installed into each of TABLES routers (default 1), with 100 next hops in turn; then all
+//! are changed to other next hops, and to groups of two, and removed. Prints routes per second and the memory of the
+//! process for each table.
+#![allow(clippy::print_stdout, reason = "a program that prints its results")]
+
+use graph::{BuildContext, Nf};
+use ipnet::IpNet;
+use nf::L3fwd;
+use nf::live::{InstalledHop, InstalledTarget, LiveRoutes};
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Instant;
+
+const HOPS: usize = 100;
+
+/// Returns the `n`th next hop, on the network of the only interface.
+fn hop(n: usize, is_ipv4: bool) -> InstalledHop {
+    let host = 2 + (n % (2 * HOPS)) as u16;
+    let gateway: IpAddr = match is_ipv4 {
+        true => Ipv4Addr::from_bits(0x0a00_0000 + u32::from(host)).into(),
+        false => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host).into(),
+    };
+    InstalledHop { gateway: Some(gateway), interface: Some(0), weight: 1 }
+}
+
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// Makes the change for every prefix, in every table; prints routes per second.
+fn change(
+    name: &str,
+    tables: &[Arc<LiveRoutes>],
+    prefixes: &[IpNet],
+    target: impl Fn(usize, bool) -> Option<InstalledTarget>,
+) {
+    let targets: Vec<_> = prefixes.iter().enumerate().map(|(n, prefix)| target(n, prefix.addr().is_ipv4())).collect();
+    let start = Instant::now();
+    for table in tables {
+        for (prefix, target) in prefixes.iter().zip(&targets) {
+            match target {
+                Some(target) => table.install(*prefix, target).unwrap_or_else(|e| panic!("{prefix}: {e}")),
+                None => table.uninstall(*prefix),
+            }
+        }
+    }
+    let (n, time) = (tables.len() * prefixes.len(), start.elapsed());
+    println!("{name}: {n} routes in {time:.2?}, {:.2} million per second", n as f64 / time.as_secs_f64() / 1e6);
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let n: usize = std::env::args().nth(1).map_or(Ok(1), |n| n.parse())?;
+    let data =
+        std::env::var("BONDSTONE_DATA").unwrap_or(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data").into());
+    let mut text = String::new();
+    let file = std::fs::File::open(format!("{data}/routes/prefixes.txt.gz"))?;
+    flate2::read::GzDecoder::new(file).read_to_string(&mut text)?;
+    let prefixes = text.lines().map(str::parse).collect::<Result<Vec<IpNet>, _>>()?;
+    let settings = toml::from_str(
+        "interface.lan = { addresses = [\"10.0.0.1/16\", \"fd00::1/64\"] }\nfpm = { routes_max = 2_000_000 }",
+    )?;
+    let mut routers = vec![];
+    let mut tables = vec![];
+    let before = resident();
+    for router in 0..n {
+        let cx = BuildContext { name: format!("r{router}"), ..BuildContext::default() };
+        routers.push(L3fwd::build(&settings, &cx).map_err(|e| e.to_string())?);
+        tables.push(cx.shared::<LiveRoutes>(|| Err(diagnostics::Diagnostic::new("no routes")))?);
+    }
+    let empty = resident();
+    change("installed", &tables, &prefixes, |n, is_ipv4| Some(InstalledTarget::Via(vec![hop(n % HOPS, is_ipv4)])));
+    let full = resident();
+    let mib = |bytes: u64| bytes / n as u64 / (1 << 20);
+    println!("memory for each table: {} MiB empty, {} MiB with the routes", mib(empty - before), mib(full - before));
+    change("changed", &tables, &prefixes, |n, is_ipv4| Some(InstalledTarget::Via(vec![hop(HOPS + n % HOPS, is_ipv4)])));
+    change("changed to groups", &tables, &prefixes, |n, is_ipv4| {
+        Some(InstalledTarget::Via(vec![hop(n % HOPS, is_ipv4), hop(n % HOPS + 1, is_ipv4)]))
+    });
+    change("removed", &tables, &prefixes, |_, _| None);
+    drop(routers);
+    Ok(())
+}
