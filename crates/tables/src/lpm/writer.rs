@@ -76,7 +76,7 @@ impl<A: Address> Writer<A> {
     }
 
     /// As [`insert`](Self::insert), with a tag of at most [`MAX_TAG`](super::MAX_TAG), which readers do not see: it says
-    /// who the route is from. Routes of [`insert`](Self::insert) have the tag 0. Higher bits of the tag are ignored.
+    /// where the route is from. Routes of [`insert`](Self::insert) have the tag 0. Higher bits of the tag are ignored.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
