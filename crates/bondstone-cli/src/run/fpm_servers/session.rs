@@ -124,11 +124,12 @@ impl Session {
         let groups: BTreeSet<u32> = changed.iter().flat_map(|id| self.routes.next_hops.groups_of(*id)).collect();
         for id in changed.union(&groups) {
             let keys: Vec<Key> = self.routes.users.get(id).into_iter().flatten().copied().collect();
+            let target = self.routes.next_hops.resolve(*id).map_err(|e| e.to_string());
             for key in keys {
                 if end.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                self.routes.resolve_again(key, *id, tables, &mut interfaces, answers);
+                self.routes.install_again(key, target.clone(), tables, &mut interfaces, answers);
             }
         }
         Ok(())
@@ -252,15 +253,14 @@ impl Routes {
     }
 
     /// Installs a route again whose next-hop object has changed.
-    fn resolve_again(
+    fn install_again(
         &mut self,
         key: Key,
-        id: u32,
+        target: Result<Target, String>,
         tables: &Tables,
         interfaces: &mut Interfaces<'_>,
         answers: &mut Vec<u8>,
     ) {
-        let target = self.next_hops.resolve(id).map_err(|e| e.to_string());
         let is_unknown = target.is_err();
         match install(key, target, tables, interfaces) {
             Ok(()) => {

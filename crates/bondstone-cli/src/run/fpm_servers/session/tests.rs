@@ -145,7 +145,7 @@ fn refused_routes_leave_nothing_behind() {
     assert_eq!(lab.session.counts().changed, 4);
 }
 
-/// The limit of interest is that of the messages of a connection: the last value of an object counts.
+/// Of several values of an object that arrive at once, the last one counts.
 #[test]
 fn objects_change_once_with_all_messages() {
     let mut lab = Lab::new();
