@@ -4,6 +4,7 @@
 //! are changed to other next hops, and to groups of two, and removed. Prints routes per second and the memory of the
 //! process for each table.
 #![allow(clippy::print_stdout, reason = "a program that prints its results")]
+#![forbid(unsafe_code)]
 
 use graph::{BuildContext, Nf};
 use ipnet::IpNet;
