@@ -22,10 +22,14 @@ pub(crate) enum Routes {
 Examples:
   bondstone routes list                # the first 100, shortest prefixes first
   bondstone routes list --limit 0      # all
+  bondstone routes list --tenant blue
   bondstone routes list router --json --instance edge")]
     List {
         /// Name of the router; it may be omitted if only one runs.
         nf: Option<String>,
+        /// Tenant whose routes are listed, instead of those of the router itself.
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
         /// Largest number of routes that are listed; 0 for all.
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
@@ -47,6 +51,9 @@ Examples:
         /// Name of the router; it may be omitted if only one runs.
         #[arg(long, value_name = "NF")]
         nf: Option<String>,
+        /// Tenant whose routes are changed, instead of those of the router itself.
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
         #[command(flatten)]
         target: Target,
     },
@@ -62,6 +69,9 @@ Examples:
         /// Name of the router; it may be omitted if only one runs.
         #[arg(long, value_name = "NF")]
         nf: Option<String>,
+        /// Tenant whose routes are changed, instead of those of the router itself.
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
         #[command(flatten)]
         target: Target,
     },
@@ -70,27 +80,31 @@ Examples:
 impl Routes {
     pub(crate) fn run(&self) -> anyhow::Result<Exit> {
         match self {
-            Routes::List { nf, limit, target } => {
+            Routes::List { nf, tenant, limit, target } => {
                 let limit = if *limit == 0 { usize::MAX } else { *limit };
-                target.print(&list(nf.as_ref(), limit, target)?, print_list)
+                target.print(&list((nf, tenant), limit, target)?, print_list)
             }
-            Routes::Add { route, nf, target } => {
+            Routes::Add { route, nf, tenant, target } => {
                 let routes = if route == &["-"] { lines(route)? } else { vec![route.join(" ")] };
-                change(nf.as_ref(), target, routes.into_iter().map(RouteChange::Add).collect())
+                change((nf, tenant), target, routes.into_iter().map(RouteChange::Add).collect())
             }
-            Routes::Remove { prefixes, nf, target } => {
-                change(nf.as_ref(), target, lines(prefixes)?.into_iter().map(RouteChange::Remove).collect())
+            Routes::Remove { prefixes, nf, tenant, target } => {
+                change((nf, tenant), target, lines(prefixes)?.into_iter().map(RouteChange::Remove).collect())
             }
         }
     }
 }
 
+/// Names of a router and of a tenant of it.
+type Names<'a> = (&'a Option<String>, &'a Option<String>);
+
 /// Returns routes, which the instance lists in pages.
-fn list(nf: Option<&String>, limit: usize, target: &Target) -> anyhow::Result<RoutesPage> {
+fn list((nf, tenant): Names<'_>, limit: usize, target: &Target) -> anyhow::Result<RoutesPage> {
     let mut client = target.connect()?;
-    let mut all: RoutesPage = client.call(&Request::Routes { nf: nf.cloned(), from: None })?;
+    let request = |nf, from| Request::Routes { nf, tenant: tenant.clone(), from };
+    let mut all: RoutesPage = client.call(&request(nf.clone(), None))?;
     while let Some(from) = all.next.take().filter(|_| all.routes.len() < limit) {
-        let next: RoutesPage = client.call(&Request::Routes { nf: Some(all.nf.clone()), from: Some(from) })?;
+        let next: RoutesPage = client.call(&request(Some(all.nf.clone()), Some(from)))?;
         all.routes.extend(next.routes);
         all.next = next.next;
     }
@@ -121,10 +135,12 @@ fn print_list(list: &RoutesPage, out: &mut dyn Write) -> std::io::Result<()> {
     write!(out, "{table}")
 }
 
-fn change(nf: Option<&String>, target: &Target, changes: Vec<RouteChange>) -> anyhow::Result<Exit> {
+fn change((nf, tenant): Names<'_>, target: &Target, changes: Vec<RouteChange>) -> anyhow::Result<Exit> {
     let remedy = "write the routes to the file that the setting routes of the router names";
-    let changed: RoutesChanged = target.change(&Request::ChangeRoutes { nf: nf.cloned(), changes }, remedy)?;
-    target.print(&changed, |RoutesChanged { nf, added, removed }, out| {
-        writeln!(out, "{nf}: {added} added, {removed} removed")
+    let changed: RoutesChanged =
+        target.change(&Request::ChangeRoutes { nf: nf.clone(), tenant: tenant.clone(), changes }, remedy)?;
+    target.print(&changed, |RoutesChanged { nf, tenant, added, removed }, out| {
+        let of = tenant.as_ref().map_or_else(|| nf.clone(), |tenant| format!("{nf}, tenant {tenant}"));
+        writeln!(out, "{of}: {added} added, {removed} removed")
     })
 }

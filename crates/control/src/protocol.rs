@@ -153,6 +153,9 @@ pub enum Request {
         /// Name of the NF; it may be omitted if there is only one router.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nf: Option<String>,
+        /// Name of a tenant of the router; without it, the routes are those of the router itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<String>,
         /// `next` of the previous response.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<String>,
@@ -162,6 +165,9 @@ pub enum Request {
         /// Name of the NF; it may be omitted if there is only one router.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nf: Option<String>,
+        /// Name of a tenant of the router; without it, the routes are those of the router itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<String>,
         /// Changes, in order.
         changes: Vec<RouteChange>,
     },

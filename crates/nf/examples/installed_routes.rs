@@ -1,18 +1,17 @@
 //! Cost of routes that a routing daemon installs: `cargo run --release -p bondstone-nf --example installed_routes [TABLES]`.
 //!
-//! The routes of `data/routes` are installed into each of TABLES routers (default 1), with 100 next hops in turn; then all
-//! are changed to other next hops, and to groups of two, and removed. Prints routes per second and the memory of the
-//! process for each table.
+//! The routes of `data/routes` are installed for each of TABLES tenants of a router (default 1, at most 64), with 100 next
+//! hops in turn; then all are changed to other next hops, and to groups of two, and removed. Prints routes per second and
+//! the memory of the process for each table.
 #![allow(clippy::print_stdout, reason = "a program that prints its results")]
 #![forbid(unsafe_code)]
 
 use graph::{BuildContext, Nf};
 use ipnet::IpNet;
 use nf::L3fwd;
-use nf::live::{InstalledHop, InstalledTarget, LiveRoutes};
+use nf::live::{InstalledHop, InstalledTarget, LiveRoutes, LiveVrf};
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 use std::time::Instant;
 
 const HOPS: usize = 100;
@@ -33,12 +32,7 @@ fn resident() -> u64 {
 }
 
 /// Makes the change for every prefix, in every table; prints routes per second.
-fn change(
-    name: &str,
-    tables: &[Arc<LiveRoutes>],
-    prefixes: &[IpNet],
-    target: impl Fn(usize, bool) -> Option<InstalledTarget>,
-) {
+fn change(name: &str, tables: &[LiveVrf], prefixes: &[IpNet], target: impl Fn(usize, bool) -> Option<InstalledTarget>) {
     let targets: Vec<_> = prefixes.iter().enumerate().map(|(n, prefix)| target(n, prefix.addr().is_ipv4())).collect();
     let start = Instant::now();
     for table in tables {
@@ -61,17 +55,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let file = std::fs::File::open(format!("{data}/routes/prefixes.txt.gz"))?;
     flate2::read::GzDecoder::new(file).read_to_string(&mut text)?;
     let prefixes = text.lines().map(str::parse).collect::<Result<Vec<IpNet>, _>>()?;
-    let settings = toml::from_str(
-        "interface.lan = { addresses = [\"10.0.0.1/16\", \"fd00::1/64\"] }\nfpm = { routes_max = 2_000_000 }",
-    )?;
-    let mut routers = vec![];
-    let mut tables = vec![];
     let before = resident();
-    for router in 0..n {
-        let cx = BuildContext { name: format!("r{router}"), ..BuildContext::default() };
-        routers.push(L3fwd::build(&settings, &cx).map_err(|e| e.to_string())?);
-        tables.push(cx.shared::<LiveRoutes>(|| Err(diagnostics::Diagnostic::new("no routes")))?);
-    }
+    let tenant = |n| {
+        format!(
+            "interface.e{n} = {{ addresses = [\"10.0.0.1/16\", \"fd00::1/64\"], tenant = \"t{n}\" }}\n\
+             tenant.t{n}.fpm.routes_max = 2_000_000\n"
+        )
+    };
+    let settings = toml::from_str(&(0..n).map(tenant).collect::<String>())?;
+    let cx = BuildContext { name: "router".to_owned(), ..BuildContext::default() };
+    let router = L3fwd::build(&settings, &cx).map_err(|e| e.to_string())?;
+    let live = cx.shared::<LiveRoutes>(|| Err(diagnostics::Diagnostic::new("no routes")))?;
+    let tables: Vec<LiveVrf> = live.vrfs().filter(|vrf| vrf.tenant().is_some()).collect();
     let empty = resident();
     change("installed", &tables, &prefixes, |n, is_ipv4| Some(InstalledTarget::Via(vec![hop(n % HOPS, is_ipv4)])));
     let full = resident();
@@ -82,6 +77,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(InstalledTarget::Via(vec![hop(n % HOPS, is_ipv4), hop(n % HOPS + 1, is_ipv4)]))
     });
     change("removed", &tables, &prefixes, |_, _| None);
-    drop(routers);
+    drop(router);
     Ok(())
 }

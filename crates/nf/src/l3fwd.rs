@@ -20,7 +20,7 @@ use diagnostics::Diagnostic;
 use fib::Fib;
 pub use fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
 use graph::{BuildContext, Nf, Node, Representor, TakeOver};
-pub use operations::LiveRoutes;
+pub use operations::{LiveRoutes, LiveVrf};
 use router::Router;
 pub use settings::FpmSettings;
 use settings::Settings;
@@ -34,8 +34,7 @@ impl Nf for L3fwd {
     const ABOUT: &'static str = "Routes IPv4 and IPv6 packets between its interfaces by longest prefix match, resolves \
          neighbours by ARP and neighbor discovery, and reports undeliverable packets to their senders by ICMP.";
     const INPUTS: &'static [&'static str] = &[];
-    const TAKES_OVER: Option<TakeOver> =
-        Some(TakeOver { state: "neighbours", unless: &["interface"], format: Some(1) });
+    const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "neighbours", unless: &[], format: Some(2) });
     const OUTPUTS: &'static [&'static str] = router::OUTPUTS;
     const EXAMPLE: &'static str = "interface.lan = { addresses = [\"10.0.0.1/24\", \"2001:db8::1/64\"] }\n\
          interface.wan = { addresses = [\"192.0.2.2/24\"] }\n\
@@ -52,13 +51,7 @@ impl Nf for L3fwd {
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = Config::new(settings, cx)?;
-        let fib = cx.shared(|| {
-            let fib = Fib::new(&config, settings, cx)?;
-            if let Some(before) = cx.before::<Fib>() {
-                fib.control().take_over(&fib, &config.interfaces, &before.control());
-            }
-            Ok(fib)
-        })?;
+        let fib = cx.shared(|| Fib::new(&config, settings, cx))?;
         let names = Self::interfaces(settings);
         let live = cx.shared(|| Ok(LiveRoutes::new(fib.clone(), config.clone(), names)))?;
         if let Some(before) = cx.before::<LiveRoutes>() {

@@ -6,13 +6,14 @@ mod tables;
 use config::{ChainFile, Device};
 use graph::Nf as _;
 use nf::L3fwd;
-use nf::live::{FpmSettings, LiveRoutes};
+use nf::live::{FpmSettings, LiveRoutes, LiveVrf};
 use runtime::LiveNfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::netdevice::index_to_name;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use session::Session;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::{Display, Formatter};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
@@ -31,11 +32,28 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Where a server listens: namespace and address.
 type ListenAddress = (Option<String>, SocketAddr);
 
-/// A router whose routes arrive at a server.
+/// Routes that arrive at a server: those of a router, or of one of its tenants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Router {
     nf: String,
+    tenant: Option<String>,
     settings: FpmSettings,
+}
+
+impl Router {
+    /// Returns its routes, which a reload replaces.
+    fn live(&self, nfs: &LiveNfs) -> Option<LiveVrf> {
+        nfs.shared::<LiveRoutes>(&self.nf)?.vrf(self.tenant.as_deref())
+    }
+}
+
+impl Display for Router {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match &self.tenant {
+            Some(tenant) => write!(f, "tenant {tenant} of {}", self.nf),
+            None => write!(f, "{}", self.nf),
+        }
+    }
 }
 
 /// The names of ports by that of their tap, which a reload changes.
@@ -74,10 +92,12 @@ impl FpmServers {
         *self.taps.lock().unwrap_or_else(PoisonError::into_inner) = taps.collect();
         let mut wanted: BTreeMap<ListenAddress, Vec<Router>> = BTreeMap::new();
         for nf in nfs.of_kind(L3fwd::KIND) {
-            let live = nfs.shared::<LiveRoutes>(&nf);
-            if let Some(settings) = live.and_then(|live| live.fpm().cloned()) {
-                let routers = wanted.entry((settings.namespace.clone(), settings.listen)).or_default();
-                routers.push(Router { nf, settings });
+            let Some(live) = nfs.shared::<LiveRoutes>(&nf) else { continue };
+            for vrf in live.vrfs() {
+                if let Some(settings) = vrf.fpm().cloned() {
+                    let routers = wanted.entry((settings.namespace.clone(), settings.listen)).or_default();
+                    routers.push(Router { nf: nf.clone(), tenant: vrf.tenant().map(str::to_owned), settings });
+                }
             }
         }
         self.failed.retain(|place, _| wanted.contains_key(place));
@@ -118,7 +138,7 @@ impl FpmServers {
 }
 
 fn names(routers: &[Router]) -> String {
-    routers.iter().map(|router| router.nf.as_str()).collect::<Vec<_>>().join(", ")
+    routers.iter().map(Router::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn described((namespace, address): &ListenAddress) -> String {
@@ -226,7 +246,7 @@ impl Server {
 
     /// Returns the routers, which a reload replaces.
     fn tables(&self) -> Tables {
-        let router = |router: &Router| Some((router.settings.table, self.nfs.shared::<LiveRoutes>(&router.nf)?));
+        let router = |router: &Router| Some((router.settings.table, router.live(&self.nfs)?));
         Tables { routers: self.routers.iter().filter_map(router).collect() }
     }
 
@@ -248,10 +268,10 @@ impl Server {
     }
 
     /// Removes routes that have not been sent again.
-    fn remove_stale(&self, Router { nf, .. }: &Router) {
-        let removed = self.nfs.shared::<LiveRoutes>(nf).map_or(0, |live| live.remove_stale());
+    fn remove_stale(&self, router: &Router) {
+        let removed = router.live(&self.nfs).map_or(0, |live| live.remove_stale());
         if removed > 0 {
-            tracing::warn!(target: "fpm", nf, "{removed} routes of {nf} removed: not sent again");
+            tracing::warn!(target: "fpm", nf = router.nf, "{removed} routes of {router} removed: not sent again");
         }
     }
 }

@@ -6,7 +6,7 @@ use control::{
 };
 use diagnostics::Diagnostic;
 use graph::Nf;
-use nf::live::{LiveBackends, LiveRoutes, LiveRules, LiveSessions};
+use nf::live::{LiveBackends, LiveRoutes, LiveRules, LiveSessions, LiveVrf};
 use nf::{Firewall, L3fwd, Maglev, Nat44, Nat64};
 use runtime::LiveNfs;
 use std::any::Any;
@@ -30,9 +30,9 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
             .and_then(|(nf, live)| to_json(&MaglevBackends { nf, ..live.list()? })),
         Request::MaglevDrain { nf, backend, drain } => select::<LiveBackends>(nfs, nf.as_deref(), &[Maglev::KIND])
             .and_then(|(nf, live)| to_json(&MaglevDrained { nf, ..live.drain(backend, *drain)? })),
-        Request::Routes { nf, from } => select::<LiveRoutes>(nfs, nf.as_deref(), &[L3fwd::KIND])
+        Request::Routes { nf, tenant, from } => vrf(nfs, nf.as_deref(), tenant.as_deref())
             .and_then(|(nf, live)| to_json(&RoutesPage { nf, ..live.page(from.as_deref())? })),
-        Request::ChangeRoutes { nf, changes } => select::<LiveRoutes>(nfs, nf.as_deref(), &[L3fwd::KIND])
+        Request::ChangeRoutes { nf, tenant, changes } => vrf(nfs, nf.as_deref(), tenant.as_deref())
             .and_then(|(nf, live)| to_json(&RoutesChanged { nf, ..live.change(changes)? })),
         Request::LogLevel { set, target } => {
             super::log::level(set.as_deref(), target.as_deref()).and_then(|levels| to_json(&levels))
@@ -44,6 +44,18 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
         | Request::Upgrade {}
         | Request::Stop { .. } => return None,
     })
+}
+
+/// Returns the name of a router, and its routes or those of a tenant.
+fn vrf(nfs: &LiveNfs, nf: Option<&str>, tenant: Option<&str>) -> Result<(String, LiveVrf), Refusal> {
+    let (nf, live) = select::<LiveRoutes>(nfs, nf, &[L3fwd::KIND])?;
+    let Some(vrf) = live.vrf(tenant) else {
+        let all: Vec<String> = live.vrfs().filter_map(|vrf| vrf.tenant().map(str::to_owned)).collect();
+        let remedy = if all.is_empty() { "it has none".to_owned() } else { format!("name one of {}", all.join(", ")) };
+        let d = Diagnostic::new(format!("is not a tenant of {nf}")).value(tenant.unwrap_or_default());
+        return Err(d.remedy(remedy).into());
+    };
+    Ok((nf, vrf))
 }
 
 /// Returns the name of an NF of one of these kinds, and the state of it that is operated.

@@ -52,6 +52,9 @@ pub struct NextHop {
 pub struct RoutesPage {
     /// Name of the NF.
     pub nf: String,
+    /// Name of the tenant, if they are those of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// At most 500 routes, by IP version and length of the prefix. Routes that change between two requests may be
     /// missing.
     pub routes: Vec<Route>,
@@ -65,6 +68,9 @@ pub struct RoutesPage {
 pub struct RoutesChanged {
     /// Name of the NF.
     pub nf: String,
+    /// Name of the tenant, if they are those of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// Number of routes that were added or replaced.
     pub added: usize,
     /// Number of routes that were removed.

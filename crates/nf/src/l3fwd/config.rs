@@ -20,9 +20,28 @@ const NEIGHBOURS_MAX: u32 = 1 << 20;
 /// Maximum of the setting `fpm.routes_max`: the routes that a table holds.
 const FPM_ROUTES_MAX: usize = 1 << 22;
 
+/// Routes for some of the interfaces: those of a tenant, or of the router itself.
+#[derive(Clone, Debug)]
+pub(super) struct Vrf {
+    /// Name of the tenant.
+    pub(super) tenant: Option<String>,
+    pub(super) fpm: Option<FpmSettings>,
+}
+
+impl Vrf {
+    /// Returns true if a routing daemon may install a route to a prefix.
+    pub(super) fn is_allowed(&self, net: IpNet) -> bool {
+        let prefixes = self.fpm.as_ref().map_or(&[][..], |fpm| &fpm.prefixes);
+        prefixes.is_empty() || prefixes.iter().any(|allowed| allowed.0.contains(&net))
+    }
+}
+
 /// An interface.
 #[derive(Clone, Debug)]
 pub(super) struct Interface {
+    pub(super) name: String,
+    /// Number of the VRF whose routes packets follow that arrive here.
+    pub(super) vrf: usize,
     pub(super) mac: MacAddr,
     pub(super) mtu: u16,
     /// Own addresses with prefix lengths.
@@ -95,7 +114,8 @@ pub(super) struct Config {
     pub(super) neighbour_queue: usize,
     pub(super) icmp_rate: u32,
     pub(super) neighbours_max: usize,
-    pub(super) fpm: Option<FpmSettings>,
+    /// VRFs: that of the router itself, and those of the tenants.
+    pub(super) vrfs: Vec<Vrf>,
 }
 
 fn invalid(key: &'static str, value: impl Display, problem: &str, remedy: &str) -> Diagnostic {
@@ -119,12 +139,17 @@ impl Config {
         if s.reachable_time == 0 {
             return Err(invalid("reachable_time", 0, "neighbours would expire at once", "write seconds, such as 60"));
         }
-        if let Some(fpm) = s.fpm.as_ref().filter(|fpm| fpm.routes_max > FPM_ROUTES_MAX) {
-            let remedy = format!("write at most {FPM_ROUTES_MAX}");
-            return Err(invalid("fpm", fpm.routes_max, "maximum number of routes is out of range", &remedy));
+        let mut vrfs = vec![Vrf { tenant: None, fpm: s.fpm.clone() }];
+        vrfs.extend(s.tenant.iter().map(|(name, tenant)| Vrf { tenant: Some(name.clone()), fpm: tenant.fpm.clone() }));
+        for (vrf, fpm) in vrfs.iter().filter_map(|vrf| Some((vrf, vrf.fpm.as_ref()?))) {
+            if fpm.routes_max > FPM_ROUTES_MAX {
+                let remedy = format!("write at most {FPM_ROUTES_MAX}");
+                let key = if vrf.tenant.is_some() { "tenant" } else { "fpm" };
+                return Err(invalid(key, fpm.routes_max, "maximum number of routes is out of range", &remedy));
+            }
         }
         let mut interfaces: Vec<Interface> =
-            s.interface.iter().map(|(name, i)| interface(name, i, cx)).collect::<Result<_, _>>()?;
+            s.interface.iter().map(|(name, i)| interface(name, i, &vrfs, cx)).collect::<Result<_, _>>()?;
         check_representors(s)?;
         let mut representors = vec![];
         for (n, _) in s.interface.values().enumerate().filter(|(_, i)| i.representor.is_some()) {
@@ -139,26 +164,47 @@ impl Config {
             neighbour_queue: s.neighbour_queue.into(),
             icmp_rate: s.icmp_rate,
             neighbours_max: s.neighbours_max as usize,
-            fpm: s.fpm.clone(),
+            vrfs,
         })
     }
 
-    /// Returns true if a routing daemon may install a route to a prefix.
-    pub(super) fn is_allowed(&self, net: IpNet) -> bool {
-        let prefixes = self.fpm.as_ref().map_or(&[][..], |fpm| &fpm.prefixes);
-        prefixes.is_empty() || prefixes.iter().any(|allowed| allowed.0.contains(&net))
+    /// Returns the numbers of the interfaces of another configuration that this one has, too, with the same tenant.
+    pub(super) fn same_interfaces(&self, other: &Config) -> Vec<Option<usize>> {
+        let tenant = |config: &Config, interface: &Interface| config.vrfs[interface.vrf].tenant.clone();
+        let same = |old: &Interface| {
+            let is_same = |new: &Interface| new.name == old.name && tenant(self, new) == tenant(other, old);
+            self.interfaces.iter().position(is_same)
+        };
+        other.interfaces.iter().map(same).collect()
     }
 
-    /// Returns the interface whose prefix contains an address: the longest prefix, as in the FIB, and of equal ones the
-    /// last.
-    pub(super) fn interface_to(&self, address: IpAddr) -> Option<usize> {
+    /// Returns true if a VRF has at least the interfaces of one of another configuration, with the same addresses.
+    pub(super) fn keeps_interfaces(&self, vrf: usize, other: &Config, old: usize) -> bool {
+        let same = self.same_interfaces(other);
+        let mut interfaces = other.interfaces.iter().zip(same).filter(|(before, _)| before.vrf == old);
+        interfaces.all(|(before, now)| {
+            now.map(|n| &self.interfaces[n]).is_some_and(|now| {
+                now.vrf == vrf && (&now.v4, &now.v6, now.mac) == (&before.v4, &before.v6, before.mac)
+            })
+        })
+    }
+
+    /// Returns the number of the VRF of a tenant, or of the router itself.
+    pub(super) fn vrf(&self, tenant: Option<&str>) -> Option<usize> {
+        self.vrfs.iter().position(|vrf| vrf.tenant.as_deref() == tenant)
+    }
+
+    /// Returns the interface of a VRF whose prefix contains an address: the longest prefix, as in the FIB, and of equal
+    /// ones the last.
+    pub(super) fn interface_to(&self, vrf: usize, address: IpAddr) -> Option<usize> {
         let link_local = matches!(address, IpAddr::V6(a) if a.is_unicast_link_local());
-        let networks = self.interfaces.iter().enumerate().filter_map(|(n, f)| Some((f.prefix_len(address)?, n)));
+        let interfaces = self.interfaces.iter().enumerate().filter(|(_, f)| f.vrf == vrf);
+        let networks = interfaces.filter_map(|(n, f)| Some((f.prefix_len(address)?, n)));
         networks.max().map(|(_, n)| n).filter(|_| !link_local)
     }
 }
 
-fn interface(name: &str, i: &InterfaceSettings, cx: &BuildContext) -> Result<Interface, Diagnostic> {
+fn interface(name: &str, i: &InterfaceSettings, vrfs: &[Vrf], cx: &BuildContext) -> Result<Interface, Diagnostic> {
     if name == "local" {
         let remedy = "rename the interface and its port";
         return Err(invalid("interface", name, "name is reserved for the output of packets to the router", remedy));
@@ -175,7 +221,13 @@ fn interface(name: &str, i: &InterfaceSettings, cx: &BuildContext) -> Result<Int
         let remedy = "write one whose first byte is even, such as 02:00:00:00:00:01";
         return Err(invalid("interface", mac, "not a unicast MAC address", remedy));
     }
-    let mut interface = Interface { mac, mtu: i.mtu, v4: vec![], v6: vec![], representor: None };
+    let Some(vrf) = vrfs.iter().position(|vrf| vrf.tenant == i.tenant) else {
+        let tenant = i.tenant.as_deref().unwrap_or_default();
+        let remedy = format!("add [nf.{}.tenant.{tenant}]", cx.name);
+        return Err(invalid("interface", tenant, &format!("tenant of interface {name} is unknown"), &remedy));
+    };
+    let name = name.to_owned();
+    let mut interface = Interface { name, vrf, mac, mtu: i.mtu, v4: vec![], v6: vec![], representor: None };
     for net in i.addresses.iter().map(|n| n.0) {
         let own = net.addr();
         if own.is_multicast() || own.is_unspecified() || own.is_loopback() {

@@ -15,7 +15,7 @@ pub(super) mod route_tables;
 mod saved_neighbours;
 
 use super::config::{Config, Interface, mask4, mask6};
-use super::settings::{HostTable, RouteSettings, RouteType, Settings};
+use super::settings::{HostTable, RouteSettings, RouteType, Settings, TenantSettings};
 use crate::large_table::Progress;
 pub(super) use adjacency::NeighbourKey;
 use adjacency::{Adjacency, AdjacencyKind};
@@ -24,6 +24,7 @@ use diagnostics::Diagnostic;
 use graph::BuildContext;
 use groups::Groups;
 pub(super) use groups::Member;
+use installed::Installed;
 use ipnet::IpNet;
 pub(super) use next_hops::NextHops;
 use route_file::RouteTarget;
@@ -43,6 +44,12 @@ const LOCAL: u32 = 5;
 const PROHIBITED: u32 = 6;
 /// Adjacency of the first interface's network; those of the other interfaces follow.
 const CONNECTED: u32 = 7;
+
+/// Number of the VRF of the router itself.
+pub(super) const OWN: usize = 0;
+
+/// VRF and prefix of a route.
+pub(super) type RouteKey = (usize, IpNet);
 
 /// Maximum number of adjacencies of routes: next hops and groups of next hops, with those that are not reused yet.
 const ROUTE_ADJACENCIES_MAX: usize = 1 << 16;
@@ -72,7 +79,10 @@ pub(super) struct Fib {
     now: AtomicU64,
     next_hops: Mutex<NextHops>,
     control: Mutex<Control>,
-    tables: Mutex<Writer>,
+    /// Tables of each VRF.
+    tables: Box<[Mutex<Writer>]>,
+    /// Number of the VRF of each interface.
+    vrfs: Box<[usize]>,
 }
 
 /// State that changes at run time.
@@ -133,11 +143,15 @@ impl Fib {
         for (n, interface) in config.interfaces.iter().enumerate() {
             adjacencies[connected(n) as usize].set(AdjacencyKind::Connected, n as u8 + 1, interface.mtu);
         }
-        let hosts = match s.table {
-            HostTable::Lpm => [1; 2],
-            HostTable::Exact => count_host_routes(s, config, cx)?,
-        };
         let no_memory = |e: TableError| Diagnostic::new(e.to_string()).key("table").value(&cx.name);
+        let tables = |vrf: usize| {
+            let hosts = match s.table {
+                HostTable::Lpm => [1; 2],
+                HostTable::Exact => count_host_routes(s, config, vrf, cx)?,
+            };
+            Ok(Mutex::new(Writer::new(s.table, hosts).map_err(no_memory)?))
+        };
+        let tables = (0..config.vrfs.len()).map(tables).collect::<Result<_, Diagnostic>>()?;
         let control = Control {
             neighbours: BTreeMap::new(),
             keys: HashMap::new(),
@@ -146,25 +160,27 @@ impl Fib {
             held: 0,
             retired: VecDeque::new(),
         };
-        let tables = Mutex::new(Writer::new(s.table, hosts).map_err(no_memory)?);
         let no_room = || Diagnostic::new("no memory for groups of next hops").key("table").value(&cx.name);
         let mut fib = Fib {
             adjacencies,
             groups: Groups::new().ok_or_else(no_room)?,
             now: AtomicU64::new(0),
-            next_hops: Mutex::default(),
+            next_hops: Mutex::new(NextHops::new(config.vrfs.len())),
             control: Mutex::new(control),
             tables,
+            vrfs: config.interfaces.iter().map(|interface| interface.vrf).collect(),
         };
         fib.fill(config, s, cx)?;
         Ok(fib)
     }
 
     fn fill(&mut self, config: &Config, s: &Settings, cx: &BuildContext) -> Result<(), Diagnostic> {
-        for net in MARTIANS.split(' ').filter_map(|m| m.parse().ok()) {
-            self.insert(net, MARTIAN)?;
+        for vrf in 0..self.tables.len() {
+            for net in MARTIANS.split(' ').filter_map(|m| m.parse().ok()) {
+                self.insert(vrf, net, MARTIAN)?;
+            }
         }
-        let mut hops = NextHops::default();
+        let mut hops = NextHops::new(self.tables.len());
         if let Some(file) = &s.routes {
             let default_next_hops = |ipv4: bool| s.via.iter().filter(move |via| via.is_ipv4() == ipv4).cycle();
             let (mut default4, mut default6) = (default_next_hops(true), default_next_hops(false));
@@ -179,64 +195,86 @@ impl Fib {
                     }
                     to => to,
                 };
-                routes.push((net, self.value(config, net, &to, &mut hops)?));
+                routes.push((net, self.value(config, (OWN, net), &to, &mut hops)?));
                 Ok(())
             })?;
             let full = |e: TableError| Diagnostic::new(e.to_string()).key("routes").value(file.display());
-            self.tables().extend(routes).map_err(full)?;
+            self.tables(OWN).extend(routes).map_err(full)?;
         }
-        for route in &s.route {
-            if route.hosts {
-                self.insert_host_routes(config, route, cx, &mut hops)?;
-                continue;
-            }
-            let to = match (route.to, route.via.as_slice()) {
-                (Some(RouteType::Unreachable), []) => RouteTarget::Unreachable,
-                (Some(RouteType::Prohibit), []) => RouteTarget::Prohibited,
-                (Some(RouteType::Blackhole), []) => RouteTarget::Blackhole,
-                (None, via @ [_, ..]) => RouteTarget::Via(via.to_vec()),
-                _ => return Err(invalid_target(route.prefix.0)),
-            };
-            let value = self.value(config, route.prefix.0, &to, &mut hops).map_err(|problem| {
-                Diagnostic::new(format!("route to {} {problem}", route.prefix.0)).key("route").value(route.prefix.0)
-            })?;
-            self.insert(route.prefix.0, value)?;
+        for (vrf, route) in in_vrfs(&s.route, s, |tenant| &tenant.route) {
+            self.insert_route(config, vrf, route, cx, &mut hops)?;
         }
         self.next_hops = Mutex::new(hops);
         for (n, interface) in config.interfaces.iter().enumerate() {
             self.insert_connected(n, interface)?;
         }
-        self.control()
-            .insert_gateway_routes(&mut self.tables())
-            .map_err(|e| Diagnostic::new(e.to_string()).key("route"))?;
-        for (address, mac) in &s.neighbour {
-            let Some(interface) = config.interface_to(*address) else {
-                let d = Diagnostic::new("not on a network of an interface").key("neighbour").value(address);
-                return Err(d.remedy("add its network to an interface's addresses"));
-            };
-            let mut control = self.control();
-            if let Some(LOCAL | BROADCAST) = self.tables().host_route(*address) {
-                let d = Diagnostic::new("address of the router itself, or a broadcast address");
-                let d = d.key("neighbour").value(address);
-                return Err(d.remedy("write the address of another host"));
-            }
-            let key = (interface, *address);
-            let Some(number) = control.add_next_hop(self, &config.interfaces, key, Duration::ZERO) else {
-                let d = Diagnostic::new("more neighbours than the maximum").key("neighbours_max");
-                return Err(d.value(s.neighbours_max).remedy("write a larger number"));
-            };
-            // a route to the same address takes precedence over the neighbour, shorter prefixes do not
-            let mut tables = self.tables();
-            if tables.host_route(*address).is_none() {
-                let full = |e: TableError| Diagnostic::new(e.to_string()).key("neighbour").value(address);
-                tables.insert(IpNet::from(*address), number).map_err(full)?;
-            }
-            if let Some(n) = control.neighbours.get_mut(&(interface, *address)) {
-                (n.is_static, n.mac) = (true, Some(mac.0));
-            }
-            let f = &config.interfaces[interface];
-            self.adjacencies[number as usize].resolve(interface as u8 + 1, f.mtu, mac.0, f.mac);
+        self.control().insert_gateway_routes(self).map_err(|e| Diagnostic::new(e.to_string()).key("route"))?;
+        for (vrf, (address, mac)) in in_vrfs(&s.neighbour, s, |tenant| &tenant.neighbour) {
+            self.insert_static_neighbour(config, vrf, (*address, mac.0), s.neighbours_max)?;
         }
+        Ok(())
+    }
+
+    /// Inserts a route of the settings.
+    fn insert_route(
+        &self,
+        config: &Config,
+        vrf: usize,
+        route: &RouteSettings,
+        cx: &BuildContext,
+        hops: &mut NextHops,
+    ) -> Result<(), Diagnostic> {
+        let net = route.prefix.0;
+        if route.hosts {
+            return self.insert_host_routes(config, vrf, route, cx, hops);
+        }
+        let to = match (route.to, route.via.as_slice()) {
+            (Some(RouteType::Unreachable), []) => RouteTarget::Unreachable,
+            (Some(RouteType::Prohibit), []) => RouteTarget::Prohibited,
+            (Some(RouteType::Blackhole), []) => RouteTarget::Blackhole,
+            (None, via @ [_, ..]) => RouteTarget::Via(via.to_vec()),
+            _ => return Err(invalid_target(net)),
+        };
+        let value = self.value(config, (vrf, net), &to, hops);
+        let value =
+            value.map_err(|problem| Diagnostic::new(format!("route to {net} {problem}")).key("route").value(net))?;
+        self.insert(vrf, net, value)
+    }
+
+    /// Inserts a neighbour of the settings.
+    fn insert_static_neighbour(
+        &self,
+        config: &Config,
+        vrf: usize,
+        (address, mac): (IpAddr, MacAddr),
+        neighbours_max: u32,
+    ) -> Result<(), Diagnostic> {
+        let Some(interface) = config.interface_to(vrf, address) else {
+            let d = Diagnostic::new("not on a network of an interface").key("neighbour").value(address);
+            return Err(d.remedy("add its network to an interface's addresses"));
+        };
+        let mut control = self.control();
+        if let Some(LOCAL | BROADCAST) = self.tables(vrf).host_route(address) {
+            let d = Diagnostic::new("address of the router itself, or a broadcast address");
+            let d = d.key("neighbour").value(address);
+            return Err(d.remedy("write the address of another host"));
+        }
+        let key = (interface, address);
+        let Some(number) = control.add_next_hop(self, &config.interfaces, key, Duration::ZERO) else {
+            let d = Diagnostic::new("more neighbours than the maximum").key("neighbours_max");
+            return Err(d.value(neighbours_max).remedy("write a larger number"));
+        };
+        // a route to the same address takes precedence over the neighbour, shorter prefixes do not
+        let mut tables = self.tables(vrf);
+        if tables.host_route(address).is_none() {
+            let full = |e: TableError| Diagnostic::new(e.to_string()).key("neighbour").value(address);
+            tables.insert(IpNet::from(address), number).map_err(full)?;
+        }
+        if let Some(n) = control.neighbours.get_mut(&key) {
+            (n.is_static, n.mac) = (true, Some(mac));
+        }
+        let f = &config.interfaces[interface];
+        self.adjacencies[number as usize].resolve(interface as u8 + 1, f.mtu, mac, f.mac);
         Ok(())
     }
 
@@ -245,21 +283,21 @@ impl Fib {
         let connected = connected(n);
         for (own, len) in &interface.v4 {
             let network = mask4(*own, *len);
-            self.insert(net(network.into(), *len), connected)?;
+            self.insert(interface.vrf, net(network.into(), *len), connected)?;
             if *len < 31 {
                 let last = network | u32::MAX.checked_shr((*len).into()).unwrap_or(0);
-                self.insert(net(network.into(), 32), BROADCAST)?;
-                self.insert(net(last.into(), 32), BROADCAST)?;
+                self.insert(interface.vrf, net(network.into(), 32), BROADCAST)?;
+                self.insert(interface.vrf, net(last.into(), 32), BROADCAST)?;
             }
         }
         for (own, len) in &interface.v6 {
-            self.insert(net6(mask6(*own, *len).into(), *len), connected)?;
+            self.insert(interface.vrf, net6(mask6(*own, *len).into(), *len), connected)?;
         }
         for (own, _) in &interface.v4 {
-            self.insert(net(*own, 32), LOCAL)?;
+            self.insert(interface.vrf, net(*own, 32), LOCAL)?;
         }
         for own in interface.v6.iter().map(|(own, _)| *own).chain([ndp::link_local(interface.mac)]) {
-            self.insert(net6(own, 128), LOCAL)?;
+            self.insert(interface.vrf, net6(own, 128), LOCAL)?;
         }
         Ok(())
     }
@@ -268,6 +306,7 @@ impl Fib {
     fn insert_host_routes(
         &self,
         config: &Config,
+        vrf: usize,
         route: &RouteSettings,
         cx: &BuildContext,
         hops: &mut NextHops,
@@ -284,7 +323,7 @@ impl Fib {
             (Some(RouteType::Blackhole), []) => vec![BLACKHOLE],
             (None, via @ [_, ..]) => via
                 .iter()
-                .map(|hop| self.value(config, net, &RouteTarget::Via(vec![*hop]), hops))
+                .map(|hop| self.value(config, (vrf, net), &RouteTarget::Via(vec![*hop]), hops))
                 .collect::<Result<_, _>>()
                 .map_err(|problem| invalid(format!("each route in {net} {problem}")))?,
             _ => return Err(invalid_target(net)),
@@ -293,30 +332,30 @@ impl Fib {
             return Ok(());
         }
         let mut progress = Progress::new("l3fwd", count);
-        let inserted = self.tables().insert_hosts(net, count, &adjacencies, |done| progress.report(done));
+        let inserted = self.tables(vrf).insert_hosts(net, count, &adjacencies, |done| progress.report(done));
         inserted.map_err(|e| invalid(e.to_string()))
     }
 
-    fn insert(&self, net: IpNet, value: u32) -> Result<(), Diagnostic> {
-        self.tables().insert(net, value).map_err(|e| Diagnostic::new(e.to_string()).key("route").value(net))
+    fn insert(&self, vrf: usize, net: IpNet, value: u32) -> Result<(), Diagnostic> {
+        self.tables(vrf).insert(net, value).map_err(|e| Diagnostic::new(e.to_string()).key("route").value(net))
     }
 
     /// Returns the adjacency number of a route's target, which is allocated if necessary.
-    fn value(&self, config: &Config, net: IpNet, to: &RouteTarget, known: &mut NextHops) -> Result<u32, String> {
+    fn value(&self, config: &Config, of: RouteKey, to: &RouteTarget, known: &mut NextHops) -> Result<u32, String> {
         match to {
             RouteTarget::Unreachable => Ok(UNREACHABLE),
             RouteTarget::Prohibited => Ok(PROHIBITED),
             RouteTarget::Blackhole => Ok(BLACKHOLE),
             RouteTarget::Default => Err("has no next hop".to_owned()),
             RouteTarget::Via(hops) => {
-                let members = Self::check_hops(config, net, hops)?.into_iter().map(|key| (key, 1)).collect();
+                let members = Self::check_hops(config, of, hops)?.into_iter().map(|key| (key, 1)).collect();
                 known.keep(self, &config.interfaces, members)
             }
         }
     }
 
     /// Returns the next hops of a route with their interfaces.
-    fn check_hops(config: &Config, net: IpNet, hops: &[IpAddr]) -> Result<Vec<NeighbourKey>, String> {
+    fn check_hops(config: &Config, (vrf, net): RouteKey, hops: &[IpAddr]) -> Result<Vec<NeighbourKey>, String> {
         if hops.len() > NEXT_HOPS_MAX {
             return Err(format!("has {} next hops; {NEXT_HOPS_MAX} are allowed", hops.len()));
         }
@@ -324,7 +363,7 @@ impl Fib {
             if hop.is_ipv4() != net.addr().is_ipv4() {
                 return Err(format!("has the next hop {hop}, which is of the other IP version"));
             }
-            match config.interface_to(hop) {
+            match config.interface_to(vrf, hop) {
                 None => Err(format!("has the next hop {hop}, which is not on a network of an interface")),
                 Some(interface) if config.interfaces[interface].has(hop) => {
                     Err(format!("has the next hop {hop}, which is the router itself"))
@@ -335,9 +374,14 @@ impl Fib {
         hops.iter().map(hop).collect()
     }
 
-    /// Returns a reader of the tables for a worker.
-    pub(super) fn reader(&self) -> Reader {
-        self.tables().reader()
+    /// Returns readers of the tables of each VRF for a worker.
+    pub(super) fn readers(&self) -> Box<[Reader]> {
+        (0..self.tables.len()).map(|vrf| self.tables(vrf).reader()).collect()
+    }
+
+    /// Returns the number of the VRF of an interface.
+    pub(super) fn vrf_of(&self, interface: usize) -> usize {
+        self.vrfs.get(interface).copied().unwrap_or(OWN)
     }
 
     /// Returns the adjacency of a number; that of no route if the number is unknown.
@@ -368,14 +412,14 @@ impl Fib {
         Duration::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of entries of the exact-match tables, or `None` while they are locked.
+    /// Returns the number of entries of the exact-match tables, or `None` while some are locked.
     pub(super) fn host_routes(&self) -> Option<u64> {
-        self.try_tables().map(|tables| tables.host_routes())
+        (0..self.tables.len()).map(|vrf| self.try_tables(vrf).map(|tables| tables.host_routes())).sum()
     }
 
-    /// Returns the number of routes that a routing daemon has installed, or `None` while they are locked.
+    /// Returns the number of routes that routing daemons have installed, or `None` while they are locked.
     pub(super) fn installed_routes(&self) -> Option<usize> {
-        self.next_hops.try_lock().ok().map(|hops| hops.installed.routes())
+        self.next_hops.try_lock().ok().map(|hops| hops.installed.iter().map(Installed::routes).sum())
     }
 
     /// Returns the number of neighbours, or `None` while they are locked.
@@ -383,11 +427,11 @@ impl Fib {
         self.control.try_lock().ok().map(|control| control.neighbours.len())
     }
 
-    /// Describes the result of a look-up, for a trace: `adjacency` was found for an address.
+    /// Describes the result of a look-up, for a trace: `adjacency` was found for an address in a VRF.
     #[cold]
-    pub(super) fn describe(&self, address: IpAddr, adjacency: u32) -> String {
+    pub(super) fn describe(&self, vrf: usize, address: IpAddr, adjacency: u32) -> String {
         let neighbour = || Some(self.control.try_lock().ok()?.keys.get(&adjacency)?.1);
-        let prefix = self.prefix_of(address).map_or_else(|| "unknown prefix".to_owned(), |net| net.to_string());
+        let prefix = self.prefix_of(vrf, address).map_or_else(|| "unknown prefix".to_owned(), |net| net.to_string());
         let hop = |suffix: &str| match neighbour() {
             Some(host) if host == address => format!("connected network {prefix}{suffix}"),
             Some(hop) => format!("route {prefix} via {hop}{suffix}"),
@@ -410,8 +454,8 @@ impl Fib {
 
     /// Returns the longest prefix with a route to an address, without the host routes of neighbours. Returns `None` also
     /// while routes are being changed.
-    fn prefix_of(&self, address: IpAddr) -> Option<IpNet> {
-        let (tables, control) = (self.try_tables()?, self.control.try_lock().ok()?);
+    fn prefix_of(&self, vrf: usize, address: IpAddr) -> Option<IpNet> {
+        let (tables, control) = (self.try_tables(vrf)?, self.control.try_lock().ok()?);
         let is_own = |value: u32| control.keys.get(&value).is_some_and(|(_, neighbour)| *neighbour == address);
         let longest = if address.is_ipv4() { 32 } else { 128 };
         let prefixes = (0..=longest).rev().map(|len| IpNet::new_assert(address, len).trunc());
@@ -425,14 +469,14 @@ impl Fib {
         self.next_hops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the tables. Workers use [`try_tables`](Fib::try_tables).
-    pub(super) fn tables(&self) -> MutexGuard<'_, Writer> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the tables of a VRF. Workers use [`try_tables`](Fib::try_tables).
+    pub(super) fn tables(&self, vrf: usize) -> MutexGuard<'_, Writer> {
+        self.tables[vrf].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the tables unless routes are being changed, which may take milliseconds.
-    fn try_tables(&self) -> Option<MutexGuard<'_, Writer>> {
-        match self.tables.try_lock() {
+    /// Locks the tables of a VRF unless routes are being changed, which may take milliseconds.
+    fn try_tables(&self, vrf: usize) -> Option<MutexGuard<'_, Writer>> {
+        match self.tables[vrf].try_lock() {
             Ok(tables) => Some(tables),
             Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -449,11 +493,12 @@ impl Control {
         self.neighbours_max
     }
 
-    /// Enters the neighbours whose MAC addresses another FIB with the same interfaces has learned.
-    pub(super) fn take_over(&mut self, fib: &Fib, interfaces: &[Interface], old: &Control) {
-        for (key, known) in &old.neighbours {
+    /// Enters the neighbours whose MAC addresses another FIB has learned, whose interfaces have the numbers `same` here.
+    pub(super) fn take_over(&mut self, fib: &Fib, interfaces: &[Interface], old: &Control, same: &[Option<usize>]) {
+        for ((interface, address), known) in &old.neighbours {
             let Some(mac) = known.mac.filter(|_| !known.is_static) else { continue };
-            if let Some(n) = self.enter(fib, interfaces, *key, mac) {
+            let Some(interface) = same[*interface] else { continue };
+            if let Some(n) = self.enter(fib, interfaces, (interface, *address), mac) {
                 (n.confirmed, n.requested, n.requests) = (known.confirmed, None, 0);
             }
         }
@@ -476,9 +521,10 @@ impl Control {
     }
 
     /// Inserts the host routes to the next hops of routes, after the networks of the interfaces.
-    fn insert_gateway_routes(&self, tables: &mut Writer) -> Result<(), TableError> {
+    fn insert_gateway_routes(&self, fib: &Fib) -> Result<(), TableError> {
         for ((interface, address), neighbour) in &self.neighbours {
-            if is_connected(tables, *interface, *address) {
+            let mut tables = fib.tables(fib.vrf_of(*interface));
+            if is_connected(&tables, *interface, *address) {
                 tables.insert(IpNet::from(*address), neighbour.adjacency)?;
             }
         }
@@ -519,7 +565,7 @@ impl Control {
             return Some(known.adjacency);
         }
         let (interface, address) = key;
-        let mut tables = fib.try_tables()?;
+        let mut tables = fib.try_tables(fib.vrf_of(interface))?;
         if !is_connected(&tables, interface, address) {
             return None;
         }
@@ -638,10 +684,8 @@ impl Control {
         reachable_time: Duration,
         now: Duration,
     ) -> Vec<NeighbourRequest> {
-        // while routes are being changed, the next call does the work
-        let Some(mut tables) = fib.try_tables() else { return vec![] };
         let mut requests = vec![];
-        let mut unreachable = vec![];
+        let mut unanswered = vec![];
         for ((interface, address), n) in &mut self.neighbours {
             let pending = n.requested.is_some_and(|requested| now < requested + REQUEST_TIMEOUT);
             let fresh = n.requested.is_none() && (n.mac.is_none() || now < n.confirmed + reachable_time);
@@ -652,20 +696,20 @@ impl Control {
                 n.requested = Some(now);
                 n.requests += 1;
                 requests.push(NeighbourRequest { interface: *interface, address: *address, mac: n.mac });
-                continue;
-            }
-            fib.adjacencies[n.adjacency as usize].set(
-                AdjacencyKind::Unresolved,
-                *interface as u8 + 1,
-                interfaces[*interface].mtu,
-            );
-            (n.mac, n.requested, n.requests) = (None, None, 0);
-            if n.held == 0 {
-                unreachable.push((*interface, *address));
+            } else {
+                unanswered.push((*interface, *address));
             }
         }
-        for key in unreachable {
-            self.remove(key, &mut tables, now);
+        for key in unanswered {
+            // while routes are being changed, the next call does the work
+            let Some(mut tables) = fib.try_tables(fib.vrf_of(key.0)) else { continue };
+            let Some(n) = self.neighbours.get_mut(&key) else { continue };
+            let mtu = interfaces[key.0].mtu;
+            fib.adjacencies[n.adjacency as usize].set(AdjacencyKind::Unresolved, key.0 as u8 + 1, mtu);
+            (n.mac, n.requested, n.requests) = (None, None, 0);
+            if n.held == 0 {
+                self.remove(key, &mut tables, now);
+            }
         }
         requests
     }
@@ -687,21 +731,32 @@ fn address_count(net: IpNet) -> Option<u64> {
     1u64.checked_shl(bits.into()).filter(|count| *count <= HOST_ROUTES_MAX)
 }
 
-/// Returns the number of routes to single addresses that the settings need, for IPv4 and IPv6, including those to
-/// neighbours.
-fn count_host_routes(s: &Settings, config: &Config, cx: &BuildContext) -> Result<[u64; 2], Diagnostic> {
+/// Passes the value of the router itself and those of tenants to `each`.
+fn in_vrfs<'a, T: IntoIterator + 'a>(
+    own: T,
+    s: &'a Settings,
+    of: impl Fn(&'a TenantSettings) -> T + 'a,
+) -> impl Iterator<Item = (usize, T::Item)> + 'a {
+    let all = std::iter::once(own).chain(s.tenant.values().map(of));
+    all.enumerate().flat_map(|(vrf, values)| values.into_iter().map(move |value| (vrf, value)))
+}
+
+/// Returns the number of routes to single addresses that the settings need in a VRF, for IPv4 and IPv6, including those
+/// to neighbours.
+fn count_host_routes(s: &Settings, config: &Config, vrf: usize, cx: &BuildContext) -> Result<[u64; 2], Diagnostic> {
     let own = |interface: &Interface| 4 * (1 + interface.v4.len().max(interface.v6.len())) as u64;
-    let neighbours = config.neighbours_max as u64 + config.interfaces.iter().map(own).sum::<u64>();
+    let interfaces = config.interfaces.iter().filter(|interface| interface.vrf == vrf);
+    let neighbours = config.neighbours_max as u64 + interfaces.map(own).sum::<u64>();
     let mut counts = [neighbours; 2];
     let mut add = |net: IpNet, count: u64| counts[usize::from(net.addr().is_ipv6())] += count;
     let is_host = |net: IpNet| u64::from(net.prefix_len() == net.max_prefix_len());
-    if let Some(file) = &s.routes {
+    if let Some(file) = s.routes.as_ref().filter(|_| vrf == OWN) {
         route_file::read(cx, file, |net, _| {
             add(net, is_host(net));
             Ok(())
         })?;
     }
-    for route in &s.route {
+    for (_, route) in in_vrfs(&s.route, s, |tenant| &tenant.route).filter(|(of, _)| *of == vrf) {
         let net = route.prefix.0;
         let addresses = if cx.check_only { 0 } else { address_count(net).unwrap_or(0) };
         add(net, if route.hosts { addresses } else { is_host(net) });

@@ -2,6 +2,7 @@
 
 use super::counters::{CounterId, DropReason};
 use super::fib::adjacency::AdjacencyKind;
+use super::fib::route_tables::Reader;
 use super::headers::{ETHERNET_LEN, Plain4, Plain6, plain4, plain6};
 use super::router::{OUTPUTS, Router};
 use core::hint::cold_path;
@@ -59,11 +60,11 @@ impl Node for Router {
         let Some(interface) = self.config.interfaces.get(usize::from(input)) else {
             return self.inject(cx, input, batch);
         };
-        let mac = interface.mac;
+        let (mac, vrf) = (interface.mac, interface.vrf);
         let n = batch.len();
         if self.expect_ipv6 {
             cold_path();
-            if let Some(main) = self.process_ipv6_only(cx, batch, mac) {
+            if let Some(main) = self.process_ipv6_only(cx, batch, mac, vrf) {
                 return self.finish_batch(cx, input, main);
             }
         }
@@ -81,11 +82,11 @@ impl Node for Router {
         );
         let mut values = [0; BURST];
         let main = if not_plain == 0 {
-            self.routes.look_up4(&addresses[..n], &mut values[..n]);
-            cx.explain(|| self.explanation(Ipv4Addr::from(addresses[0]).into(), values[0]));
+            self.routes[vrf].look_up4(&addresses[..n], &mut values[..n]);
+            cx.explain(|| self.explanation(vrf, Ipv4Addr::from(addresses[0]).into(), values[0]));
             self.rewrite::<IPV4_ONLY>(cx, batch, &values, not_plain, 0)
         } else {
-            self.process_mixed(cx, batch, mac, (&addresses, &mut values), not_plain)
+            self.process_mixed(cx, batch, (mac, vrf), (&addresses, &mut values), not_plain)
         };
         self.finish_batch(cx, input, main);
     }
@@ -98,7 +99,7 @@ impl Node for Router {
 
     fn save(&mut self, state: &mut StateWriter) {
         if self.maintains_shared {
-            self.fib.control().save(state);
+            self.fib.control().save(&self.config.interfaces, state);
         }
     }
 
@@ -113,7 +114,7 @@ impl Node for Router {
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.poll_neighbours(cx);
         // no looked-up value is in use now: a copy that receives no packets must not delay reclamation
-        self.routes.idle();
+        self.routes.iter_mut().for_each(Reader::idle);
         if self.maintains_shared {
             self.fib.set_now(cx.now());
             if let Some(host_routes) = self.fib.host_routes() {
@@ -143,14 +144,14 @@ impl Router {
 
     /// Returns the route to an address for which an adjacency was found, for a trace.
     #[cold]
-    fn explanation(&self, address: IpAddr, adjacency: u32) -> String {
-        format!("{address}: {}", self.fib.describe(address, adjacency))
+    fn explanation(&self, vrf: usize, address: IpAddr, adjacency: u32) -> String {
+        format!("{address}: {}", self.fib.describe(vrf, address, adjacency))
     }
 
     /// Rewrites a batch of plain IPv6 packets as [`rewrite`](Self::rewrite) does. Returns `None` and changes nothing if
     /// the batch has other packets.
     #[inline(never)]
-    fn process_ipv6_only(&mut self, cx: &mut Context<'_>, batch: &mut Batch, mac: MacAddr) -> Option<u8> {
+    fn process_ipv6_only(&mut self, cx: &mut Context<'_>, batch: &mut Batch, mac: MacAddr, vrf: usize) -> Option<u8> {
         let n = batch.len();
         let mut addresses = [0; BURST];
         let (mut not_plain, mut at) = (0u64, 0);
@@ -169,8 +170,8 @@ impl Router {
             return None;
         }
         let mut values = [0; BURST];
-        self.routes.look_up6(&addresses[..n], &mut values[..n]);
-        cx.explain(|| self.explanation(Ipv6Addr::from(addresses[0]).into(), values[0]));
+        self.routes[vrf].look_up6(&addresses[..n], &mut values[..n]);
+        cx.explain(|| self.explanation(vrf, Ipv6Addr::from(addresses[0]).into(), values[0]));
         Some(self.rewrite::<IPV6_ONLY>(cx, batch, &values, 0, 0))
     }
 
@@ -181,7 +182,7 @@ impl Router {
         &mut self,
         cx: &mut Context<'_>,
         batch: &mut Batch,
-        mac: MacAddr,
+        (mac, vrf): (MacAddr, usize),
         (addresses, values): (&[u32; BURST], &mut [u32; BURST]),
         not_plain: u64,
     ) -> u8 {
@@ -202,11 +203,11 @@ impl Router {
             },
         );
         if not_plain != all {
-            self.routes.look_up4(&addresses[..n], &mut values[..n]);
+            self.routes[vrf].look_up4(&addresses[..n], &mut values[..n]);
         }
         if v6 != 0 {
             let mut values6 = [0; BURST];
-            self.routes.look_up6(&addresses6[..n], &mut values6[..n]);
+            self.routes[vrf].look_up6(&addresses6[..n], &mut values6[..n]);
             if v6 == all {
                 self.expect_ipv6 = true;
                 return self.rewrite::<IPV6_ONLY>(cx, batch, &values6, 0, 0);

@@ -45,7 +45,7 @@ impl Router {
         }
         if let Some(packet) = self.alloc_frame(cx, &message) {
             self.counters[CounterId::IcmpSent].add(1);
-            self.originate(cx, packet);
+            self.originate(cx, self.fib.vrf_of(interface), packet);
         }
     }
 

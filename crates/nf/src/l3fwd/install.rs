@@ -1,29 +1,89 @@
 //! Routes that a routing daemon installs into a running router.
 
+use super::config::Vrf;
 use super::fib::installed_routes::{InstalledTarget, Refused};
-use super::operations::LiveRoutes;
+use super::operations::{LiveRoutes, LiveVrf};
 use super::settings::FpmSettings;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ipnet::IpNet;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 
 /// The last number of a lineage.
 static LINEAGES: AtomicU64 = AtomicU64::new(0);
 
 impl LiveRoutes {
+    /// Returns the routes of a tenant, or of the router itself.
+    #[must_use]
+    pub fn vrf(self: &Arc<Self>, tenant: Option<&str>) -> Option<LiveVrf> {
+        Some(LiveVrf { router: self.clone(), vrf: self.config.vrf(tenant)? })
+    }
+
+    /// Returns the routes of the router itself and of each tenant.
+    pub fn vrfs(self: &Arc<Self>) -> impl Iterator<Item = LiveVrf> {
+        (0..self.config.vrfs.len()).map(|vrf| LiveVrf { router: self.clone(), vrf })
+    }
+
+    /// Takes over the neighbours and installed routes of a router that this one is to replace, and from now on all further
+    /// routes. Only the first call does anything.
+    pub(super) fn take_over(self: &Arc<Self>, before: &LiveRoutes) {
+        self.taken_over.call_once(|| {
+            let same = self.config.same_interfaces(&before.config);
+            // changes wait for this lock, and then arrive at both
+            let old_hops = before.fib.next_hops();
+            let mut hops = self.fib.next_hops();
+            self.fib.set_now(before.fib.now());
+            self.fib.control().take_over(&self.fib, &self.config.interfaces, &before.fib.control(), &same);
+            for (vrf, Vrf { tenant, .. }) in self.config.vrfs.iter().enumerate() {
+                let Some(old) = before.config.vrf(tenant.as_deref()) else { continue };
+                before.fib.for_each_installed(&old_hops, old, |net, mut target, is_stale| {
+                    if let InstalledTarget::Via(via) = &mut target {
+                        via.retain_mut(|hop| {
+                            hop.interface = hop.interface.and_then(|interface| same[interface]);
+                            hop.interface.is_some()
+                        });
+                    }
+                    // ignore errors: a route that does not fit into the new settings is left out
+                    if self.fib.install(&self.config, &mut hops, (vrf, net), &target).is_ok() && is_stale {
+                        self.fib.make_stale(&mut hops, (vrf, net));
+                    }
+                });
+                if self.config.keeps_interfaces(vrf, &before.config, old) {
+                    // ignore errors: it is set once
+                    let _ = self.lineages[vrf].set(before.lineage(old));
+                }
+            }
+            // next hops that are only known now
+            self.fib.control().take_over(&self.fib, &self.config.interfaces, &before.fib.control(), &same);
+            *before.next.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
+        });
+    }
+
+    fn lineage(&self, vrf: usize) -> u64 {
+        *self.lineages[vrf].get_or_init(|| LINEAGES.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl LiveVrf {
+    /// Returns the name of the tenant; `None` if the routes are those of the router itself.
+    #[must_use]
+    pub fn tenant(&self) -> Option<&str> {
+        self.router.config.vrfs[self.vrf].tenant.as_deref()
+    }
+
     /// Returns the setting `fpm`.
     #[must_use]
     pub fn fpm(&self) -> Option<&FpmSettings> {
-        self.config.fpm.as_ref()
+        self.router.config.vrfs[self.vrf].fpm.as_ref()
     }
 
-    /// Returns the number of the interface with a name, or with a representor of this name.
+    /// Returns the number of the interface of the router with a name, or with a representor of this name.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<usize> {
-        let n = self.interfaces.iter().position(|own| own == name)?;
-        match n.checked_sub(self.config.interfaces.len()) {
+        let LiveRoutes { interfaces, config, .. } = &*self.router;
+        let n = interfaces.iter().position(|own| own == name)?;
+        match n.checked_sub(config.interfaces.len()) {
             None => Some(n),
-            Some(representor) => self.config.representors.get(representor).copied(),
+            Some(representor) => config.representors.get(representor).copied(),
         }
     }
 
@@ -32,8 +92,9 @@ impl LiveRoutes {
     /// # Errors
     /// The route is not installed; one that was before is removed.
     pub fn install(&self, prefix: IpNet, target: &InstalledTarget) -> Result<(), Refused> {
-        let mut hops = self.fib.next_hops();
-        let installed = self.fib.install(&self.config, &mut hops, prefix, target);
+        let LiveRoutes { fib, config, .. } = &*self.router;
+        let mut hops = fib.next_hops();
+        let installed = fib.install(config, &mut hops, (self.vrf, prefix), target);
         if let Some(next) = self.next() {
             // ignore errors: it has other limits, perhaps
             let _ = next.install(prefix, target);
@@ -43,18 +104,18 @@ impl LiveRoutes {
 
     /// Removes a route that was installed; does nothing if there is none.
     pub fn uninstall(&self, prefix: IpNet) {
-        let mut hops = self.fib.next_hops();
-        self.fib.uninstall(&mut hops, prefix);
+        let mut hops = self.router.fib.next_hops();
+        self.router.fib.uninstall(&mut hops, (self.vrf, prefix));
         if let Some(next) = self.next() {
             next.uninstall(prefix);
         }
     }
 
     /// Makes all installed routes stale, as the connection to the routing daemon has ended: those that are not installed
-    /// again go with [`LiveRoutes::remove_stale`].
+    /// again go with [`LiveVrf::remove_stale`].
     pub fn mark_stale(&self) {
-        let mut hops = self.fib.next_hops();
-        self.fib.mark_stale(&mut hops);
+        let mut hops = self.router.fib.next_hops();
+        self.router.fib.mark_stale(&mut hops, self.vrf);
         if let Some(next) = self.next() {
             next.mark_stale();
         }
@@ -62,44 +123,30 @@ impl LiveRoutes {
 
     /// Removes stale routes and returns their number.
     pub fn remove_stale(&self) -> usize {
-        let mut hops = self.fib.next_hops();
-        let removed = self.fib.remove_stale(&mut hops);
+        let mut hops = self.router.fib.next_hops();
+        let removed = self.router.fib.remove_stale(&mut hops, self.vrf);
         if let Some(next) = self.next() {
             next.remove_stale();
         }
         removed
     }
 
-    /// Returns a number that routers have in common which have taken over the routes of each other.
+    /// Returns the number of routes that a routing daemon has installed.
+    #[must_use]
+    pub fn installed_routes(&self) -> usize {
+        self.router.fib.next_hops().installed[self.vrf].routes()
+    }
+
+    /// Returns a number that routers have in common which have taken over the routes of each other, and whose interfaces
+    /// are the same as far as both have them.
     #[must_use]
     pub fn lineage(&self) -> u64 {
-        *self.lineage.get_or_init(|| LINEAGES.fetch_add(1, Ordering::Relaxed))
+        self.router.lineage(self.vrf)
     }
 
-    /// Installs the routes of a router that this one is to replace, and from now on all further ones. Only the first call
-    /// does anything. Both have the same interfaces.
-    pub(super) fn take_over(self: &Arc<Self>, before: &LiveRoutes) {
-        self.taken_over.call_once(|| {
-            // changes wait for this lock, and then arrive at both
-            let old = before.fib.next_hops();
-            let mut hops = self.fib.next_hops();
-            self.fib.set_now(before.fib.now());
-            before.fib.for_each_installed(&old, |net, target, is_stale| {
-                // ignore errors: a route that does not fit into the new settings is left out
-                if self.fib.install(&self.config, &mut hops, net, &target).is_ok() && is_stale {
-                    self.fib.make_stale(&mut hops, net);
-                }
-            });
-            // next hops that are only known now
-            self.fib.control().take_over(&self.fib, &self.config.interfaces, &before.fib.control());
-            // ignore errors: it is set once
-            let _ = self.lineage.set(before.lineage());
-            *before.next.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
-        });
-    }
-
-    /// Returns the router that is to replace this one.
-    fn next(&self) -> Option<Arc<LiveRoutes>> {
-        Weak::upgrade(&self.next.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Returns the same of the router that is to replace this one.
+    fn next(&self) -> Option<LiveVrf> {
+        let next = self.router.next.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
+        next.vrf(self.tenant())
     }
 }

@@ -52,18 +52,30 @@ impl Router {
         }
     }
 
-    /// Takes over the packets that wait for neighbours of another router with the same interfaces.
+    /// Takes over the packets that wait for neighbours of another router. Those of interfaces that this one does not have
+    /// are dropped with the next call of [`Router::poll_neighbours`].
     pub(super) fn take_over_queues(&mut self, old: &mut Router) {
         self.neighbour_queues.last_ageing = old.neighbour_queues.last_ageing;
+        let same = self.config.same_interfaces(&old.config);
         let (control, before) = (&mut self.fib.control(), old.fib.control());
-        for (number, queue) in std::mem::take(&mut old.neighbour_queues.queues) {
-            let key = before.key_of(number);
+        for (number, mut queue) in std::mem::take(&mut old.neighbour_queues.queues) {
+            let new = |interface: &Option<usize>| match interface {
+                None => Some(None),
+                Some(interface) => same[*interface].map(Some),
+            };
+            let received_from = queue.received_from.iter().map(new).collect::<Option<_>>();
+            let key = before.key_of(number).and_then(|(interface, address)| Some((same[interface]?, address)));
             let resolution =
                 key.and_then(|key| control.request_resolution(&self.fib, &self.config.interfaces, key, queue.created));
-            if let Some((number, _)) = resolution {
-                self.neighbour_queues.queues.insert(number, queue);
+            match (resolution, received_from) {
+                (Some((number, _)), Some(received_from)) => {
+                    queue.received_from = received_from;
+                    self.neighbour_queues.queues.insert(number, queue);
+                }
+                _ => self.neighbour_queues.removed.push(queue),
             }
         }
+        self.neighbour_queues.removed.append(&mut old.neighbour_queues.removed);
     }
 
     /// Sends packets to neighbours that have been resolved, drops those whose resolution has failed, and probes old
@@ -76,6 +88,11 @@ impl Router {
             let requests = self.fib.control().age(&self.fib, &self.config.interfaces, reachable_time, now);
             for request in requests {
                 self.send_request(cx, request);
+            }
+        }
+        for mut queue in std::mem::take(&mut self.neighbour_queues.removed) {
+            while let Some((_, packet)) = cx.release(&mut queue.packets) {
+                self.drop(cx, DropReason::NeighbourUnresolved, packet);
             }
         }
         let failed = |queue: &NeighbourQueue| now >= queue.created + REQUEST_TIMEOUT * REQUESTS_MAX;
@@ -95,7 +112,10 @@ impl Router {
                 match received_from {
                     _ if !resolved => self.fail_resolution(cx, received_from, packet),
                     Some(interface) => self.slow_path(cx, interface, packet),
-                    None => self.originate(cx, packet),
+                    None => {
+                        let interface = usize::from(self.fib.adjacency(number).load().output()).saturating_sub(1);
+                        self.originate(cx, self.fib.vrf_of(interface), packet);
+                    }
                 }
             }
         }

@@ -15,7 +15,7 @@ const PAGE: usize = 500;
 /// Routes whose neighbours are read while workers may wait for the lock.
 const ROUTES_PER_LOCK: usize = 32;
 
-/// The routes of a router, which all copies share.
+/// The routes of a router, those of its tenants among them, which all copies share.
 pub struct LiveRoutes {
     pub(super) fib: Arc<Fib>,
     pub(super) config: Config,
@@ -25,7 +25,15 @@ pub struct LiveRoutes {
     pub(super) next: Mutex<Weak<LiveRoutes>>,
     /// Done when the installed routes of the router before are taken over.
     pub(super) taken_over: Once,
-    pub(super) lineage: OnceLock<u64>,
+    /// Of each VRF.
+    pub(super) lineages: Vec<OnceLock<u64>>,
+}
+
+/// The routes of a tenant, or of the router itself.
+#[derive(Clone)]
+pub struct LiveVrf {
+    pub(super) router: Arc<LiveRoutes>,
+    pub(super) vrf: usize,
 }
 
 /// A parsed change.
@@ -36,16 +44,12 @@ enum Change {
 
 impl LiveRoutes {
     pub(super) fn new(fib: Arc<Fib>, config: Config, interfaces: Vec<String>) -> Self {
-        LiveRoutes {
-            fib,
-            config,
-            interfaces,
-            next: Mutex::default(),
-            taken_over: Once::new(),
-            lineage: OnceLock::new(),
-        }
+        let lineages = config.vrfs.iter().map(|_| OnceLock::new()).collect();
+        LiveRoutes { fib, config, interfaces, next: Mutex::default(), taken_over: Once::new(), lineages }
     }
+}
 
+impl LiveVrf {
     /// Returns a page of the routes from a position on, without those to neighbours and to the router itself.
     ///
     /// # Errors
@@ -53,10 +57,11 @@ impl LiveRoutes {
     pub fn page(&self, cursor: Option<&str>) -> Result<RoutesPage, Diagnostic> {
         let mut position = Position::parse(cursor)?;
         // no route changes meanwhile, and workers do not wait for the tables
-        let hops = self.fib.next_hops();
+        let fib = &self.router.fib;
+        let hops = fib.next_hops();
         let mut found = vec![];
         while let Some((ipv6, len, skip)) = position.0 {
-            let page = self.fib.tables().page((ipv6, len), skip, PAGE - found.len());
+            let page = fib.tables(self.vrf).page((ipv6, len), skip, PAGE - found.len());
             position = match page.len() {
                 n if n == PAGE - found.len() => Position(Some((ipv6, len, skip + n))),
                 _ => Position::after(ipv6, len),
@@ -67,14 +72,16 @@ impl LiveRoutes {
             }
         }
         let routes = found.chunks(ROUTES_PER_LOCK).flat_map(|part| self.routes(&hops, part)).collect();
-        Ok(RoutesPage { nf: String::new(), routes, next: position.to_text() })
+        let tenant = self.tenant().map(str::to_owned);
+        Ok(RoutesPage { nf: String::new(), tenant, routes, next: position.to_text() })
     }
 
     /// Describes routes with these values.
     fn routes(&self, hops: &NextHops, routes: &[(IpNet, u32)]) -> Vec<Route> {
+        let LiveRoutes { fib, interfaces, .. } = &*self.router;
         let described = |&(net, value): &(IpNet, u32)| {
-            let adjacency = self.fib.adjacency(value).load();
-            let is_installed = self.fib.is_installed(net);
+            let adjacency = fib.adjacency(value).load();
+            let is_installed = fib.is_installed((self.vrf, net));
             let (target, via, interface) = match adjacency.kind() {
                 AdjacencyKind::NoRoute | AdjacencyKind::Local | AdjacencyKind::Martian | AdjacencyKind::Broadcast => {
                     return None;
@@ -82,9 +89,9 @@ impl LiveRoutes {
                 AdjacencyKind::Unreachable => ("unreachable", vec![], None),
                 AdjacencyKind::Prohibited => ("prohibit", vec![], None),
                 AdjacencyKind::Blackhole => ("blackhole", vec![], None),
-                AdjacencyKind::Connected => ("connected", vec![], self.interfaces.get(interface_of(value)).cloned()),
+                AdjacencyKind::Connected => ("connected", vec![], interfaces.get(interface_of(value)).cloned()),
                 AdjacencyKind::Resolved | AdjacencyKind::Unresolved
-                    if !is_installed && self.fib.is_neighbour_route(net, value) =>
+                    if !is_installed && fib.is_neighbour_route(net, value) =>
                 {
                     return None;
                 }
@@ -102,12 +109,12 @@ impl LiveRoutes {
             Some((net, target, source, via, interface))
         };
         let described: Vec<_> = routes.iter().filter_map(described).collect();
-        let control = self.fib.control();
+        let control = fib.control();
         let hop = |(key, weight): Member| {
             let (state, mac) = control.neighbour(key)?;
             Some(NextHop {
                 address: key.1.to_string(),
-                interface: self.interfaces.get(key.0).cloned().unwrap_or_default(),
+                interface: interfaces.get(key.0).cloned().unwrap_or_default(),
                 weight,
                 state: state.to_owned(),
                 mac: mac.map(|mac| mac.to_string()),
@@ -129,22 +136,24 @@ impl LiveRoutes {
     /// The first invalid change; nothing has changed then. If a table is full, the changes before have been made.
     pub fn change(&self, changes: &[RouteChange]) -> Result<RoutesChanged, Diagnostic> {
         let changes: Vec<Change> = changes.iter().map(parse).collect::<Result<_, _>>()?;
-        let mut hops = self.fib.next_hops();
+        let LiveRoutes { fib, config, .. } = &*self.router;
+        let mut hops = fib.next_hops();
         for change in &changes {
             match change {
-                Change::Add(net, to) => self.fib.check_addition(&self.config, *net, to)?,
-                Change::Remove(net) => self.fib.check_removal(*net)?,
+                Change::Add(net, to) => fib.check_addition(config, (self.vrf, *net), to)?,
+                Change::Remove(net) => fib.check_removal((self.vrf, *net))?,
             }
         }
-        let mut changed = RoutesChanged::default();
+        let tenant = self.tenant().map(str::to_owned);
+        let mut changed = RoutesChanged { tenant, ..RoutesChanged::default() };
         for change in &changes {
             match change {
                 Change::Add(net, to) => {
-                    self.fib.add_route(&self.config, &mut hops, *net, to)?;
+                    fib.add_route(config, &mut hops, (self.vrf, *net), to)?;
                     changed.added += 1;
                 }
                 Change::Remove(net) => {
-                    self.fib.remove_route(&mut hops, *net)?;
+                    fib.remove_route(&mut hops, (self.vrf, *net))?;
                     changed.removed += 1;
                 }
             }

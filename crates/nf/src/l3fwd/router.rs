@@ -21,7 +21,8 @@ pub(super) const LOCAL: u8 = 0;
 pub(super) struct Router {
     pub(super) config: Config,
     pub(super) fib: Arc<Fib>,
-    pub(super) routes: Reader,
+    /// Readers of the tables of each VRF.
+    pub(super) routes: Box<[Reader]>,
     /// True for the copy that maintains the state shared by all copies.
     pub(super) maintains_shared: bool,
     pub(super) neighbour_queues: NeighbourQueues,
@@ -38,7 +39,7 @@ pub(super) struct Router {
 
 impl Router {
     pub(super) fn new(config: Config, fib: Arc<Fib>, copy: usize) -> Self {
-        let routes = fib.reader();
+        let routes = fib.readers();
         let neighbours = BoundedTable::new("neighbours", fib.control().neighbours_max() as u64);
         Router {
             neighbour_queues: NeighbourQueues::new(config.neighbour_queue),
@@ -55,17 +56,17 @@ impl Router {
         }
     }
 
-    /// Returns the adjacency of a destination; of a group, the member for the packet's flow.
-    pub(super) fn route4(&mut self, dst: u32, frame: &[u8]) -> u32 {
+    /// Returns the adjacency of a destination in a VRF; of a group, the member for the packet's flow.
+    pub(super) fn route4(&mut self, vrf: usize, dst: u32, frame: &[u8]) -> u32 {
         let mut value = [0];
-        self.routes.look_up4(&[dst], &mut value);
+        self.routes[vrf].look_up4(&[dst], &mut value);
         resolve_group(&self.fib, value[0], frame)
     }
 
     /// As [`route4`](Self::route4).
-    pub(super) fn route6(&mut self, dst: u128, frame: &[u8]) -> u32 {
+    pub(super) fn route6(&mut self, vrf: usize, dst: u128, frame: &[u8]) -> u32 {
         let mut value = [0];
-        self.routes.look_up6(&[dst], &mut value);
+        self.routes[vrf].look_up6(&[dst], &mut value);
         resolve_group(&self.fib, value[0], frame)
     }
 

@@ -38,6 +38,8 @@ pub struct Settings {
     pub(super) icmp_rate: u32,
     /// Accepts the routes of a routing daemon by the Forwarding Plane Manager protocol of FRR.
     pub(super) fpm: Option<FpmSettings>,
+    /// Tenants by name: each has routes of its own (a VRF) for the interfaces that name it.
+    pub(super) tenant: BTreeMap<String, TenantSettings>,
     /// Maximum rates of packets to the control plane, per class, interface and core: arp, nd, bgp, ospf, bfd, icmp and
     /// other.
     pub(super) punt: PuntSettings,
@@ -89,11 +91,25 @@ pub(super) struct InterfaceSettings {
     /// Port of the control plane, usually a tap: it receives the packets to the router itself, and what it sends leaves
     /// by the interface.
     pub(super) representor: Option<String>,
+    /// Tenant whose routes packets follow that arrive here; without it, those of the router itself.
+    pub(super) tenant: Option<String>,
+}
+
+/// Settings of a tenant.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TenantSettings {
+    /// Routes, as those of the router; next hops are on networks of the tenant's interfaces.
+    pub(super) route: Vec<RouteSettings>,
+    /// Static neighbours on networks of the tenant's interfaces.
+    pub(super) neighbour: BTreeMap<IpAddr, Mac>,
+    /// Accepts the routes of its routing daemon.
+    pub(super) fpm: Option<FpmSettings>,
 }
 
 impl Default for InterfaceSettings {
     fn default() -> Self {
-        InterfaceSettings { addresses: vec![], mac: None, mtu: 1500, representor: None }
+        InterfaceSettings { addresses: vec![], mac: None, mtu: 1500, representor: None, tenant: None }
     }
 }
 
@@ -193,6 +209,7 @@ impl Default for Settings {
             neighbour_queue: 16,
             icmp_rate: 100,
             fpm: None,
+            tenant: BTreeMap::new(),
             punt: PuntSettings::default(),
         }
     }

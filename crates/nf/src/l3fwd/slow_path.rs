@@ -160,7 +160,7 @@ impl Router {
         let size = usize::from(ip.header().total_length());
         let (ttl, dont_fragment) = (ip.header().ttl(), ip.header().dont_fragment());
         let source_routed = ip.header_bytes().get(size_of::<Ipv4>()..).is_some_and(has_source_route);
-        let value = self.route4(dst.to_bits(), frame);
+        let value = self.route4(self.fib.vrf_of(interface), dst.to_bits(), frame);
         let adjacency = self.fib.adjacency(value).load();
         if adjacency.kind() == AdjacencyKind::Local {
             return if replies_to_echo { self.reply_to_echo4(interface, packet) } else { Decision::Local };
@@ -195,7 +195,7 @@ impl Router {
         if dst.is_multicast() || self.config.interfaces[interface].has(dst.into()) {
             return self.receive_ipv6(cx, interface, packet);
         }
-        let value = self.route6(dst.to_bits(), frame);
+        let value = self.route6(self.fib.vrf_of(interface), dst.to_bits(), frame);
         let adjacency = self.fib.adjacency(value).load();
         match () {
             () if adjacency.kind() == AdjacencyKind::Local => return self.receive_ipv6(cx, interface, packet),
@@ -350,14 +350,14 @@ impl Router {
     }
 
     /// Sends a packet of the router itself by the route to its destination.
-    pub(super) fn originate(&mut self, cx: &mut Context<'_>, packet: Packet) {
+    pub(super) fn originate(&mut self, cx: &mut Context<'_>, vrf: usize, packet: Packet) {
         let frame = packet.data();
         let (value, dst): (u32, IpAddr) = if let Ok(ip) = ipv4::Packet::new(&frame[ETHERNET_LEN..]) {
             let dst: Ipv4Addr = ip.header().dst();
-            (self.route4(dst.to_bits(), frame), dst.into())
+            (self.route4(vrf, dst.to_bits(), frame), dst.into())
         } else if let Ok(ip) = ipv6::Packet::new(&frame[ETHERNET_LEN..]) {
             let dst: Ipv6Addr = ip.header().dst();
-            (self.route6(dst.to_bits(), frame), dst.into())
+            (self.route6(vrf, dst.to_bits(), frame), dst.into())
         } else {
             return self.drop(cx, DropReason::MalformedIp, packet);
         };

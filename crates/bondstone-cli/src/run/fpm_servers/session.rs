@@ -4,7 +4,7 @@ use super::tables::Tables;
 use core::sync::atomic::{AtomicBool, Ordering};
 use fpm::{FrameError, FrameReader, Hop, Message, NextHop, NextHops, Route, Target, Verdict};
 use ipnet::IpNet;
-use nf::live::{InstalledHop, InstalledTarget, LiveRoutes};
+use nf::live::{InstalledHop, InstalledTarget, LiveVrf};
 use std::collections::{BTreeSet, HashMap};
 
 /// Maximum number of next-hop objects of a connection, with the members of groups.
@@ -304,7 +304,7 @@ fn install(
 }
 
 impl Interfaces<'_> {
-    fn target(&mut self, table: u32, router: &LiveRoutes, target: Target) -> Result<InstalledTarget, String> {
+    fn target(&mut self, table: u32, router: &LiveVrf, target: Target) -> Result<InstalledTarget, String> {
         match target {
             Target::Unreachable => Ok(InstalledTarget::Unreachable),
             Target::Prohibit => Ok(InstalledTarget::Prohibited),
@@ -318,7 +318,7 @@ impl Interfaces<'_> {
         }
     }
 
-    fn hop(&mut self, table: u32, router: &LiveRoutes, hop: &Hop) -> Result<InstalledHop, String> {
+    fn hop(&mut self, table: u32, router: &LiveVrf, hop: &Hop) -> Result<InstalledHop, String> {
         let number = |index| (self.name)(index).and_then(|name| router.interface(&name));
         let interface = match hop.interface {
             0 => None,

@@ -1,12 +1,11 @@
 //! Routers that share a connection.
 
 use ipnet::IpNet;
-use nf::live::LiveRoutes;
-use std::sync::Arc;
+use nf::live::LiveVrf;
 
 /// The routers whose routes a connection brings, by number of the routing table.
 pub(super) struct Tables {
-    pub(super) routers: Vec<(u32, Arc<LiveRoutes>)>,
+    pub(super) routers: Vec<(u32, LiveVrf)>,
 }
 
 impl Tables {
@@ -14,9 +13,9 @@ impl Tables {
     ///
     /// # Errors
     /// There is none.
-    pub(super) fn router(&self, table: u32) -> Result<&LiveRoutes, String> {
+    pub(super) fn router(&self, table: u32) -> Result<&LiveVrf, String> {
         let router = self.routers.iter().find(|(own, _)| *own == table);
-        router.map(|(_, router)| &**router).ok_or_else(|| format!("no router has the routing table {table}"))
+        router.map(|(_, router)| router).ok_or_else(|| format!("no router has the routing table {table}"))
     }
 
     /// Removes a route.

@@ -7,7 +7,7 @@
 use super::adjacency::AdjacencyKind;
 use super::groups::Member;
 use super::installed::{Installed, TAGS};
-use super::{BLACKHOLE, Fib, MARTIANS, NextHops, PROHIBITED, UNREACHABLE, connected, interface_of};
+use super::{BLACKHOLE, Fib, MARTIANS, NextHops, PROHIBITED, RouteKey, UNREACHABLE, connected, interface_of};
 use crate::l3fwd::config::Config;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -75,12 +75,12 @@ impl Fib {
         &self,
         config: &Config,
         hops: &mut NextHops,
-        net: IpNet,
+        of: RouteKey,
         target: &InstalledTarget,
     ) -> Result<(), Refused> {
-        let installed = self.try_install(config, hops, net, target);
+        let installed = self.try_install(config, hops, of, target);
         if installed.is_err() {
-            self.uninstall(hops, net);
+            self.uninstall(hops, of);
         }
         installed
     }
@@ -89,10 +89,11 @@ impl Fib {
         &self,
         config: &Config,
         hops: &mut NextHops,
-        net: IpNet,
+        (vrf, net): RouteKey,
         target: &InstalledTarget,
     ) -> Result<(), Refused> {
-        if !config.is_allowed(net) {
+        let settings = &config.vrfs[vrf];
+        if !settings.is_allowed(net) {
             return Err(Refused::NotAllowed);
         }
         match martian(net) {
@@ -101,7 +102,7 @@ impl Fib {
             Some(_) => return Err(Refused::Martian),
             None => {}
         }
-        let before = self.tables().get_tagged(net);
+        let before = self.tables(vrf).get_tagged(net);
         let is_shadowed = match before.filter(|(_, tag)| *tag == 0) {
             Some((value, _)) => match self.adjacency(value).load().kind() {
                 AdjacencyKind::Connected | AdjacencyKind::Local | AdjacencyKind::Broadcast => return Ok(()),
@@ -110,12 +111,12 @@ impl Fib {
             None => false,
         };
         let old = match is_shadowed {
-            true => hops.installed.shadowed.get(&net).map(|(value, _)| *value),
+            true => hops.installed[vrf].shadowed(net).map(|(value, _)| value),
             false => before.filter(|(_, tag)| *tag != 0).map(|(value, _)| value),
         };
-        let routes_max = config.fpm.as_ref().map_or(0, |fpm| fpm.routes_max);
-        if old.is_none() && hops.installed.routes >= routes_max {
-            return Err(Refused::TooManyRoutes(hops.installed.routes));
+        let routes_max = settings.fpm.as_ref().map_or(0, |fpm| fpm.routes_max);
+        if old.is_none() && hops.installed[vrf].routes >= routes_max {
+            return Err(Refused::TooManyRoutes(hops.installed[vrf].routes));
         }
         let value = match target {
             InstalledTarget::Unreachable => UNREACHABLE,
@@ -124,27 +125,28 @@ impl Fib {
             InstalledTarget::Via(via) => match &via[..] {
                 // a network of the interface
                 [InstalledHop { gateway: None, interface: Some(n), .. }]
-                    if *n < config.interfaces.len() && net.prefix_len() < net.max_prefix_len() =>
+                    if config.interfaces.get(*n).is_some_and(|interface| interface.vrf == vrf)
+                        && net.prefix_len() < net.max_prefix_len() =>
                 {
                     connected(*n)
                 }
                 _ => {
-                    let members = members(config, net, via)?;
+                    let members = members(config, (vrf, net), via)?;
                     hops.acquire(self, &config.interfaces, members).map_err(Refused::Full)?
                 }
             },
         };
-        let tag = hops.installed.tag;
+        let tag = hops.installed[vrf].tag;
         if is_shadowed {
-            hops.installed.shadow(net, value, tag);
+            hops.installed[vrf].shadow(net, value, tag);
         } else {
-            let inserted = self.tables().insert_tagged(net, value, tag);
+            let inserted = self.tables(vrf).insert_tagged(net, value, tag);
             if let Err(e) = inserted {
                 hops.release(self, value);
                 return Err(Refused::Full(e.to_string()));
             }
         }
-        hops.installed.routes += usize::from(old.is_none());
+        hops.installed[vrf].routes += usize::from(old.is_none());
         if let Some(old) = old {
             hops.release(self, old);
         }
@@ -152,57 +154,58 @@ impl Fib {
     }
 
     /// Removes a route that was installed; does nothing if there is none.
-    pub(in crate::l3fwd) fn uninstall(&self, hops: &mut NextHops, net: IpNet) {
-        let value = match hops.installed.unshadow(net) {
+    pub(in crate::l3fwd) fn uninstall(&self, hops: &mut NextHops, (vrf, net): RouteKey) {
+        let value = match hops.installed[vrf].unshadow(net) {
             Some((value, _)) => value,
             None => {
-                let mut tables = self.tables();
+                let mut tables = self.tables(vrf);
                 let Some((value, _)) = tables.get_tagged(net).filter(|(_, tag)| *tag != 0) else { return };
                 tables.remove_net(net);
                 value
             }
         };
-        hops.installed.routes -= 1;
+        hops.installed[vrf].routes -= 1;
         if net.prefix_len() == net.max_prefix_len() {
             // without it, packets to the neighbour resolve it again
-            let _ = self.insert_neighbour_route(net.addr());
+            let _ = self.insert_neighbour_route(vrf, net.addr());
         }
         hops.release(self, value);
     }
 
-    /// Makes all installed routes stale.
-    pub(in crate::l3fwd) fn mark_stale(&self, hops: &mut NextHops) {
-        let (fresh, stale) = (hops.installed.tag, hops.installed.stale_tag());
+    /// Makes all installed routes of a VRF stale.
+    pub(in crate::l3fwd) fn mark_stale(&self, hops: &mut NextHops, vrf: usize) {
+        let (fresh, stale) = (hops.installed[vrf].tag, hops.installed[vrf].stale_tag());
         // stale ones get the tag of those that become stale, so that theirs is free
-        let stale_ones: Vec<_> = self.tables().of_tag(stale).collect();
+        let stale_ones: Vec<_> = self.tables(vrf).of_tag(stale).collect();
         for (net, value) in stale_ones {
             // ignore errors: a route that is in the table can be replaced
-            let _ = self.tables().insert_tagged(net, value, fresh);
+            let _ = self.tables(vrf).insert_tagged(net, value, fresh);
         }
-        hops.installed.shadowed.values_mut().for_each(|(_, tag)| *tag = fresh);
-        hops.installed.tag = stale;
+        hops.installed[vrf].shadowed.values_mut().for_each(|(_, tag)| *tag = fresh);
+        hops.installed[vrf].tag = stale;
     }
 
-    /// Removes stale routes and returns their number.
-    pub(in crate::l3fwd) fn remove_stale(&self, hops: &mut NextHops) -> usize {
-        let stale = hops.installed.stale_tag();
-        let mut nets: Vec<IpNet> = self.tables().of_tag(stale).map(|(net, _)| net).collect();
-        let shadowed = hops.installed.shadowed.iter().filter(|(_, (_, tag))| *tag == stale);
+    /// Removes stale routes of a VRF and returns their number.
+    pub(in crate::l3fwd) fn remove_stale(&self, hops: &mut NextHops, vrf: usize) -> usize {
+        let stale = hops.installed[vrf].stale_tag();
+        let mut nets: Vec<IpNet> = self.tables(vrf).of_tag(stale).map(|(net, _)| net).collect();
+        let shadowed = hops.installed[vrf].shadowed.iter().filter(|(_, (_, tag))| *tag == stale);
         nets.extend(shadowed.map(|(net, _)| *net));
-        nets.iter().for_each(|net| self.uninstall(hops, *net));
+        nets.iter().for_each(|net| self.uninstall(hops, (vrf, *net)));
         nets.len()
     }
 
-    /// Passes every installed route to `each`, and whether it is stale.
+    /// Passes every installed route of a VRF to `each`, and whether it is stale.
     pub(in crate::l3fwd) fn for_each_installed(
         &self,
         hops: &NextHops,
+        vrf: usize,
         mut each: impl FnMut(IpNet, InstalledTarget, bool),
     ) {
-        let Installed { tag, shadowed, .. } = &hops.installed;
+        let Installed { tag, shadowed, .. } = &hops.installed[vrf];
         let shadowed = shadowed.iter().map(|(net, (value, tag))| (*net, *value, *tag));
         let routes: Vec<_> = {
-            let tables = self.tables();
+            let tables = self.tables(vrf);
             let tagged = TAGS.iter().flat_map(|tag| tables.of_tag(*tag).map(|(net, value)| (net, value, *tag)));
             tagged.chain(shadowed).collect()
         };
@@ -229,18 +232,18 @@ impl Fib {
     }
 
     /// Returns true if a routing daemon has installed the route that packets use.
-    pub(in crate::l3fwd) fn is_installed(&self, net: IpNet) -> bool {
-        self.tables().get_tagged(net).is_some_and(|(_, tag)| tag != 0)
+    pub(in crate::l3fwd) fn is_installed(&self, (vrf, net): RouteKey) -> bool {
+        self.tables(vrf).get_tagged(net).is_some_and(|(_, tag)| tag != 0)
     }
 
     /// Makes an installed route stale.
-    pub(in crate::l3fwd) fn make_stale(&self, hops: &mut NextHops, net: IpNet) {
-        let stale = hops.installed.stale_tag();
-        if let Some((_, tag)) = hops.installed.shadowed.get_mut(&net) {
+    pub(in crate::l3fwd) fn make_stale(&self, hops: &mut NextHops, (vrf, net): RouteKey) {
+        let stale = hops.installed[vrf].stale_tag();
+        if let Some((_, tag)) = hops.installed[vrf].shadowed.get_mut(&net) {
             *tag = stale;
             return;
         }
-        let mut tables = self.tables();
+        let mut tables = self.tables(vrf);
         if let Some((value, _)) = tables.get_tagged(net).filter(|(_, tag)| *tag != 0) {
             // ignore errors: a route that is in the table can be replaced
             let _ = tables.insert_tagged(net, value, stale);
@@ -255,7 +258,7 @@ fn martian(net: IpNet) -> Option<IpNet> {
 }
 
 /// Returns the next hops with their interfaces.
-fn members(config: &Config, net: IpNet, via: &[InstalledHop]) -> Result<Vec<Member>, Refused> {
+fn members(config: &Config, (vrf, net): RouteKey, via: &[InstalledHop]) -> Result<Vec<Member>, Refused> {
     if via.is_empty() || via.len() > super::NEXT_HOPS_MAX {
         return Err(Refused::HopCount(via.len()));
     }
@@ -263,8 +266,9 @@ fn members(config: &Config, net: IpNet, via: &[InstalledHop]) -> Result<Vec<Memb
         let is_host = via.len() == 1 && net.prefix_len() == net.max_prefix_len() && hop.interface.is_some();
         let gateway = hop.gateway.or(is_host.then(|| net.addr())).ok_or(Refused::ConnectedInGroup)?;
         // the interface of a gateway that is said, as those of link-local addresses have to be
-        let interface = hop.interface.filter(|n| *n < config.interfaces.len());
-        let interface = interface.or_else(|| config.interface_to(gateway)).ok_or(Refused::NotConnected(gateway))?;
+        let interface = hop.interface.filter(|n| config.interfaces.get(*n).is_some_and(|own| own.vrf == vrf));
+        let interface =
+            interface.or_else(|| config.interface_to(vrf, gateway)).ok_or(Refused::NotConnected(gateway))?;
         if config.interfaces[interface].has(gateway) {
             return Err(Refused::OwnAddress(gateway));
         }

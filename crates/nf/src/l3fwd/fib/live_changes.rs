@@ -6,7 +6,7 @@
 
 use super::adjacency::AdjacencyKind;
 use super::route_file::RouteTarget;
-use super::{Fib, MARTIAN, MARTIANS, NextHops, interface_of, is_connected};
+use super::{Fib, MARTIAN, MARTIANS, NextHops, RouteKey, interface_of, is_connected};
 use crate::l3fwd::config::Config;
 use diagnostics::Diagnostic;
 use ipnet::IpNet;
@@ -22,16 +22,16 @@ impl Fib {
     pub(in crate::l3fwd) fn check_addition(
         &self,
         config: &Config,
-        net: IpNet,
+        (vrf, net): RouteKey,
         to: &RouteTarget,
     ) -> Result<(), Diagnostic> {
-        let value = self.tables().get_tagged(net).filter(|(_, tag)| *tag == 0).map(|(value, _)| value);
+        let value = self.tables(vrf).get_tagged(net).filter(|(_, tag)| *tag == 0).map(|(value, _)| value);
         if let Some(AdjacencyKind::Connected | AdjacencyKind::Local | AdjacencyKind::Broadcast) = self.kind(value) {
             let d = Diagnostic::new("is a network or an address of the router itself").value(net);
             return Err(d.remedy("add a route to another prefix"));
         }
         if let RouteTarget::Via(hops) = to {
-            Self::check_hops(config, net, hops).map_err(|problem| invalid(net, &problem))?;
+            Self::check_hops(config, (vrf, net), hops).map_err(|problem| invalid(net, &problem))?;
         }
         match to {
             RouteTarget::Default => Err(invalid(net, "has no next hop")),
@@ -47,16 +47,16 @@ impl Fib {
         &self,
         config: &Config,
         hops: &mut NextHops,
-        net: IpNet,
+        (vrf, net): RouteKey,
         to: &RouteTarget,
     ) -> Result<(), Diagnostic> {
         let full = |problem: String| Diagnostic::new(problem).value(net).remedy("remove routes");
-        let value = self.value(config, net, to, hops).map_err(|problem| invalid(net, &problem))?;
-        let mut tables = self.tables();
+        let value = self.value(config, (vrf, net), to, hops).map_err(|problem| invalid(net, &problem))?;
+        let mut tables = self.tables(vrf);
         let before = tables.get_tagged(net).filter(|(_, tag)| *tag != 0);
         tables.insert(net, value).map_err(|e| full(e.to_string()))?;
         if let Some((value, tag)) = before {
-            hops.installed.shadow(net, value, tag);
+            hops.installed[vrf].shadow(net, value, tag);
         }
         Ok(())
     }
@@ -65,8 +65,8 @@ impl Fib {
     ///
     /// # Errors
     /// There is no such route, or it is not one of those that settings and commands add.
-    pub(in crate::l3fwd) fn check_removal(&self, net: IpNet) -> Result<(), Diagnostic> {
-        let (value, tag) = self.tables().get_tagged(net).unzip();
+    pub(in crate::l3fwd) fn check_removal(&self, (vrf, net): RouteKey) -> Result<(), Diagnostic> {
+        let (value, tag) = self.tables(vrf).get_tagged(net).unzip();
         match self.kind(value) {
             Some(_) if tag != Some(0) => {
                 let d = Diagnostic::new("is a route that the routing daemon has installed").value(net);
@@ -84,28 +84,28 @@ impl Fib {
     }
 
     /// Removes a route, for which [`Fib::check_removal`] returned no error.
-    pub(in crate::l3fwd) fn remove_route(&self, hops: &mut NextHops, net: IpNet) -> Result<(), Diagnostic> {
+    pub(in crate::l3fwd) fn remove_route(&self, hops: &mut NextHops, (vrf, net): RouteKey) -> Result<(), Diagnostic> {
         let full = |problem: String| Diagnostic::new(problem).value(net);
         // the route that it had replaced returns
-        if let Some((value, tag)) = hops.installed.shadowed(net) {
-            self.tables().insert_tagged(net, value, tag).map_err(|e| full(e.to_string()))?;
-            hops.installed.unshadow(net);
+        if let Some((value, tag)) = hops.installed[vrf].shadowed(net) {
+            self.tables(vrf).insert_tagged(net, value, tag).map_err(|e| full(e.to_string()))?;
+            hops.installed[vrf].unshadow(net);
             return Ok(());
         }
-        self.tables().remove_net(net);
+        self.tables(vrf).remove_net(net);
         if MARTIANS.split(' ').any(|martian| martian.parse() == Ok(net)) {
-            self.tables().insert(net, MARTIAN).map_err(|e| full(e.to_string()))?;
+            self.tables(vrf).insert(net, MARTIAN).map_err(|e| full(e.to_string()))?;
         }
         if net.prefix_len() == net.max_prefix_len() {
-            self.insert_neighbour_route(net.addr()).map_err(full)?;
+            self.insert_neighbour_route(vrf, net.addr()).map_err(full)?;
         }
         Ok(())
     }
 
     /// Inserts the host route to an address if it is that of a neighbour and no longer prefix than that of the interface
     /// contains it.
-    pub(super) fn insert_neighbour_route(&self, address: IpAddr) -> Result<(), String> {
-        let mut tables = self.tables();
+    pub(super) fn insert_neighbour_route(&self, vrf: usize, address: IpAddr) -> Result<(), String> {
+        let mut tables = self.tables(vrf);
         let control = self.control();
         let interface = tables.longest(address).map_or(0, interface_of);
         if let Some(neighbour) = control.neighbours.get(&(interface, address))

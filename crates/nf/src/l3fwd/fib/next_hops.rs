@@ -4,7 +4,7 @@ use super::adjacency::AdjacencyKind;
 use super::groups::{GROUPS_MAX, Member};
 use super::installed::Installed;
 use super::route_tables::Writer;
-use super::{Control, Fib, NeighbourKey, REUSE_DELAY, ROUTE_NEXT_HOPS_MAX, is_connected};
+use super::{Control, Fib, NeighbourKey, OWN, REUSE_DELAY, ROUTE_NEXT_HOPS_MAX, is_connected};
 use crate::l3fwd::config::Interface;
 use ipnet::IpNet;
 use std::collections::{HashMap, VecDeque};
@@ -14,7 +14,6 @@ use std::time::Duration;
 const TARGETS_MAX: usize = 1 << 15;
 
 /// The next hops and groups that routes use.
-#[derive(Default)]
 pub(in crate::l3fwd) struct NextHops {
     /// Adjacency numbers by members.
     values: HashMap<Vec<Member>, u32>,
@@ -23,8 +22,8 @@ pub(in crate::l3fwd) struct NextHops {
     next_group: u32,
     /// Groups that no route uses, and the time from which each is used again.
     unused_groups: VecDeque<(Duration, u32)>,
-    /// Routes of a routing daemon.
-    pub(in crate::l3fwd) installed: Installed,
+    /// Routes of the routing daemon of each VRF.
+    pub(in crate::l3fwd) installed: Vec<Installed>,
 }
 
 struct Target {
@@ -37,6 +36,17 @@ struct Target {
 }
 
 impl NextHops {
+    /// Returns none, for a number of VRFs.
+    pub(super) fn new(vrfs: usize) -> Self {
+        NextHops {
+            values: HashMap::new(),
+            targets: HashMap::new(),
+            next_group: 0,
+            unused_groups: VecDeque::new(),
+            installed: (0..vrfs).map(|_| Installed::default()).collect(),
+        }
+    }
+
     /// Returns the value of routes to these next hops, 1 to 64, which stays.
     ///
     /// # Errors
@@ -72,7 +82,7 @@ impl NextHops {
         }
         let Some(target) = self.targets.remove(&value) else { return };
         self.values.remove(&target.members);
-        let mut tables = fib.tables();
+        let mut tables = fib.tables(vrf_of(fib, &target.members));
         let mut control = fib.control();
         if let Some(group) = target.group {
             self.unused_groups.push_back((fib.now() + REUSE_DELAY, group));
@@ -106,7 +116,7 @@ impl NextHops {
         if self.values.len() >= TARGETS_MAX {
             return Err(format!("exceeds the maximum of {TARGETS_MAX} different next hops"));
         }
-        let mut tables = fib.tables();
+        let mut tables = fib.tables(vrf_of(fib, &members));
         let mut control = fib.control();
         let mut numbers = vec![];
         for (key, _) in &members {
@@ -161,6 +171,11 @@ impl NextHops {
         }
         Some((number, group))
     }
+}
+
+/// Returns the number of the VRF of next hops, which are all of one.
+fn vrf_of(fib: &Fib, members: &[Member]) -> usize {
+    members.first().map_or(OWN, |((interface, _), _)| fib.vrf_of(*interface))
 }
 
 impl Control {

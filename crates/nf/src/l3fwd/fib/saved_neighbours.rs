@@ -11,7 +11,7 @@ use wire::MacAddr;
 /// A neighbour whose MAC address is known.
 #[derive(Serialize, Deserialize)]
 struct SavedNeighbour {
-    interface: usize,
+    interface: String,
     address: IpAddr,
     mac: [u8; 6],
     /// Times in nanoseconds.
@@ -26,11 +26,11 @@ fn nanoseconds(time: Duration) -> u64 {
 
 impl Control {
     /// Writes the neighbours whose MAC addresses were learned.
-    pub(in crate::l3fwd) fn save(&self, state: &mut StateWriter) {
+    pub(in crate::l3fwd) fn save(&self, interfaces: &[Interface], state: &mut StateWriter) {
         for ((interface, address), n) in &self.neighbours {
             let Some(MacAddr(mac)) = n.mac.filter(|_| !n.is_static) else { continue };
             state.push(&SavedNeighbour {
-                interface: *interface,
+                interface: interfaces[*interface].name.clone(),
                 address: *address,
                 mac,
                 confirmed: nanoseconds(n.confirmed),
@@ -40,8 +40,8 @@ impl Control {
         }
     }
 
-    /// Enters the neighbours that another FIB with the same interfaces has saved, as far as the routes and the maximum
-    /// number permit.
+    /// Enters the neighbours that another FIB has saved, as far as the interfaces, the routes and the maximum number
+    /// permit.
     ///
     /// # Errors
     /// The state is not valid.
@@ -52,10 +52,13 @@ impl Control {
         state: &mut StateReader<'_>,
     ) -> Result<(), InvalidState> {
         while let Some(SavedNeighbour { interface, address, mac, confirmed, requested, requests }) = state.read()? {
-            let own = interfaces.get(interface).ok_or(InvalidState)?;
             let mac = MacAddr(mac);
-            if !mac.is_unicast() || !own.reaches(address) || own.has(address) || requests > REQUESTS_MAX {
+            if !mac.is_unicast() || requests > REQUESTS_MAX {
                 return Err(InvalidState);
+            }
+            let Some(interface) = interfaces.iter().position(|own| own.name == interface) else { continue };
+            if !interfaces[interface].reaches(address) || interfaces[interface].has(address) {
+                continue;
             }
             if let Some(n) = self.enter(fib, interfaces, (interface, address), mac) {
                 let time = Duration::from_nanos;

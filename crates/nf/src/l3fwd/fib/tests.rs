@@ -34,7 +34,7 @@ fn small_fib(config: &Config, settings: &Settings, cx: &BuildContext, groups: (u
     let mut fib = Fib::new(config, settings, cx).unwrap();
     let limits = |groups| Limits { routes: 1 << 20, groups, pages: Pages::Ordinary };
     {
-        let tables = &mut *fib.tables();
+        let tables = &mut *fib.tables(OWN);
         tables.v4 = lpm4::with(limits(groups.0)).unwrap().0;
         tables.v6 = lpm6::with(limits(groups.1)).unwrap().0;
     }
@@ -109,7 +109,7 @@ fn look_ups_of_a_new_neighbour_find_a_complete_adjacency() {
     let (next, looking_up) = (AtomicU32::new(0), AtomicU32::new(u32::MAX));
     std::thread::scope(|s| {
         s.spawn(|| {
-            let mut routes = fib.reader();
+            let mut routes = fib.tables(OWN).reader();
             loop {
                 let n = next.load(Ordering::Relaxed);
                 if n == HOSTS {
@@ -151,23 +151,27 @@ fn look_ups_of_a_new_neighbour_find_a_complete_adjacency() {
     });
 }
 
-/// While routes change, a worker neither waits nor adds neighbours, and does so afterwards.
+/// While routes change, a worker neither waits nor adds or removes neighbours, and does so afterwards.
 #[test]
 fn neighbours_wait_for_a_change_of_routes() {
     let (config, settings, cx) = config("");
     let fib = small_fib(&config, &settings, &cx, (6, 60));
     let (known, other, now) = ((0, host4(1)), (0, host4(2)), Duration::from_secs(1));
     let resolve = |key| fib.control().request_resolution(&fib, &config.interfaces, key, now).is_some();
+    let age = |seconds| {
+        let now = now + Duration::from_secs(seconds);
+        fib.control().age(&fib, &config.interfaces, Duration::from_secs(60), now).len()
+    };
     assert!(resolve(known));
-    let later = now + REQUEST_TIMEOUT * (REQUESTS_MAX + 1);
-    let age = || fib.control().age(&fib, &config.interfaces, Duration::from_secs(60), later).len();
     {
-        let _tables = fib.tables();
+        let _tables = fib.tables(OWN);
         assert!(resolve(known) && !resolve(other));
-        assert_eq!(age(), 0);
+        // its requests go on, and stay unanswered
+        assert_eq!((2..10).map(age).sum::<usize>(), REQUESTS_MAX as usize - 1);
+        assert_eq!(fib.neighbour_count(), Some(1));
     }
     assert!(resolve(other));
-    assert!(age() > 0);
+    assert_eq!((age(10), fib.neighbour_count()), (1, Some(1)));
 }
 
 /// A route to the address of a neighbour replaces that to the neighbour, and its removal restores it.
@@ -177,26 +181,26 @@ fn routes_to_neighbours_are_replaced_and_restored() {
     let fib = Fib::new(&config, &settings, &cx).unwrap();
     let (address, now) = (host4(1), Duration::from_secs(1));
     fib.control().request_resolution(&fib, &config.interfaces, (0, address), now).unwrap();
-    let neighbour = fib.tables().host_route(address).unwrap();
+    let neighbour = fib.tables(OWN).host_route(address).unwrap();
     let net = IpNet::from(address);
-    assert!(fib.check_removal(net).is_err());
+    assert!(fib.check_removal((OWN, net)).is_err());
     let to = RouteTarget::Blackhole;
-    fib.check_addition(&config, net, &to).unwrap();
-    fib.add_route(&config, &mut fib.next_hops(), net, &to).unwrap();
-    assert_eq!(fib.tables().host_route(address), Some(BLACKHOLE));
-    fib.check_removal(net).unwrap();
-    fib.remove_route(&mut fib.next_hops(), net).unwrap();
-    assert_eq!(fib.tables().host_route(address), Some(neighbour));
+    fib.check_addition(&config, (OWN, net), &to).unwrap();
+    fib.add_route(&config, &mut fib.next_hops(), (OWN, net), &to).unwrap();
+    assert_eq!(fib.tables(OWN).host_route(address), Some(BLACKHOLE));
+    fib.check_removal((OWN, net)).unwrap();
+    fib.remove_route(&mut fib.next_hops(), (OWN, net)).unwrap();
+    assert_eq!(fib.tables(OWN).host_route(address), Some(neighbour));
     // it stays when the neighbour does not answer
-    fib.add_route(&config, &mut fib.next_hops(), net, &to).unwrap();
+    fib.add_route(&config, &mut fib.next_hops(), (OWN, net), &to).unwrap();
     for n in 2..6 {
         fib.control().age(&fib, &config.interfaces, Duration::from_secs(60), now + REQUEST_TIMEOUT * n);
     }
-    assert_eq!(fib.tables().host_route(address), Some(BLACKHOLE));
+    assert_eq!(fib.tables(OWN).host_route(address), Some(BLACKHOLE));
     assert!(fib.control().neighbours.is_empty());
     // martians return as well
     let martian: IpNet = "224.0.0.0/4".parse().unwrap();
-    fib.add_route(&config, &mut fib.next_hops(), martian, &to).unwrap();
-    fib.remove_route(&mut fib.next_hops(), martian).unwrap();
-    assert_eq!(fib.tables().get(martian), Some(MARTIAN));
+    fib.add_route(&config, &mut fib.next_hops(), (OWN, martian), &to).unwrap();
+    fib.remove_route(&mut fib.next_hops(), (OWN, martian)).unwrap();
+    assert_eq!(fib.tables(OWN).get(martian), Some(MARTIAN));
 }

@@ -3,7 +3,7 @@
 use super::*;
 use graph::{BuildContext, Nf};
 use nf::L3fwd;
-use std::sync::Arc;
+use nf::live::LiveRoutes;
 
 const NEW_ROUTE: u16 = 24;
 const DELETE_ROUTE: u16 = 25;
@@ -26,7 +26,7 @@ impl Lab {
         let router = L3fwd::build(&toml::from_str(text).unwrap(), &cx).unwrap();
         let live = cx.shared::<LiveRoutes>(|| Err(diagnostics::Diagnostic::new("no routes"))).unwrap();
         Lab {
-            tables: Tables { routers: vec![(254, live)] },
+            tables: Tables { routers: vec![(254, live.vrf(None).unwrap())] },
             session: Session::new("router".to_owned()),
             answers: vec![],
             _router: Box::new(router),
@@ -173,7 +173,7 @@ fn the_end_interrupts_the_execution() {
 fn the_table_selects_the_router() {
     let mut lab = Lab::new();
     let mut other = Lab::new();
-    let router = Arc::clone(&other.tables.routers.remove(0).1);
+    let router = other.tables.routers.remove(0).1;
     lab.tables.routers.push((10, router));
     assert_eq!(lab.receive(&[route(NEW_ROUTE, 10, 1, &gateway(2, 3))]), [OFFLOADED]);
     assert!(lab.installed().is_empty());

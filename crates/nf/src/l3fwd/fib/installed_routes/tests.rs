@@ -1,8 +1,8 @@
 //! Routes of a routing daemon beside those of settings and commands, against maps.
 
 use super::*;
-use crate::l3fwd::fib::REUSE_DELAY;
 use crate::l3fwd::fib::route_file::RouteTarget;
+use crate::l3fwd::fib::{OWN, REUSE_DELAY};
 use crate::l3fwd::settings::Settings;
 use graph::BuildContext;
 use proptest::prelude::*;
@@ -14,7 +14,10 @@ use tables::lpm::Limits;
 use tables::{Pages, lpm4};
 
 const INTERFACES: &str = "interface.lan = { addresses = [\"10.0.0.1/24\", \"2001:db8:1::1/64\"] }\n\
-    interface.wan = { addresses = [\"192.0.2.1/24\", \"2001:db8:2::1/64\"] }\n";
+    interface.wan = { addresses = [\"192.0.2.1/24\", \"2001:db8:2::1/64\"] }\n\
+    interface.xlan = { addresses = [\"10.0.0.1/24\", \"2001:db8:1::1/64\"], tenant = \"blue\" }\n\
+    interface.xwan = { addresses = [\"192.0.2.1/24\", \"2001:db8:2::1/64\"], tenant = \"blue\" }\n\
+    tenant.blue.fpm.routes_max = 8\n";
 
 fn router(table: &str) -> (Config, Fib) {
     let (text, cx) = (format!("{INTERFACES}table = \"{table}\"\nfpm = {{ routes_max = 8 }}"), BuildContext::default());
@@ -41,10 +44,10 @@ fn via(n: u8, ipv4: bool) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn target(hops: &[u8], net: IpNet) -> InstalledTarget {
+fn target(hops: &[u8], vrf: usize, net: IpNet) -> InstalledTarget {
     let hop = |n: &u8| InstalledHop {
         gateway: Some(via(*n, net.addr().is_ipv4())),
-        interface: Some(1),
+        interface: Some(1 + 2 * vrf),
         weight: u16::from(*n) + 1,
     };
     match hops {
@@ -67,21 +70,20 @@ enum Change {
     Wait,
 }
 
-fn changes() -> impl Strategy<Value = Vec<Change>> {
+/// Returns changes of the routes of the router and of a tenant.
+fn changes() -> impl Strategy<Value = Vec<(usize, Change)>> {
     let net = 0..12u8;
     let hops = prop::collection::btree_set(0..6u8, 0..4).prop_map(|hops| hops.into_iter().collect());
-    prop::collection::vec(
-        prop_oneof![
-            6 => (net.clone(), hops).prop_map(|(net, hops)| Change::Install(net, hops)),
-            3 => net.clone().prop_map(Change::Uninstall),
-            2 => (net.clone(), 0..6u8).prop_map(|(net, hop)| Change::AddStatic(net, hop)),
-            2 => net.prop_map(Change::RemoveStatic),
-            1 => Just(Change::MarkStale),
-            1 => Just(Change::RemoveStale),
-            1 => Just(Change::Wait),
-        ],
-        1..60,
-    )
+    let change = prop_oneof![
+        6 => (net.clone(), hops).prop_map(|(net, hops)| Change::Install(net, hops)),
+        3 => net.clone().prop_map(Change::Uninstall),
+        2 => (net.clone(), 0..6u8).prop_map(|(net, hop)| Change::AddStatic(net, hop)),
+        2 => net.prop_map(Change::RemoveStatic),
+        1 => Just(Change::MarkStale),
+        1 => Just(Change::RemoveStale),
+        1 => Just(Change::Wait),
+    ];
+    prop::collection::vec((0..2usize, change), 1..60)
 }
 
 /// Routes by prefix: of commands their next hop; installed ones, and whether they are stale.
@@ -92,8 +94,8 @@ struct Model {
 }
 
 /// Returns what packets to a prefix find: next hops with weights, or a kind.
-fn found(fib: &Fib, hops: &NextHops, net: IpNet) -> Option<(AdjacencyKind, Vec<(IpAddr, u16)>)> {
-    let value = fib.tables().get(net)?;
+fn found(fib: &Fib, hops: &NextHops, vrf: usize, net: IpNet) -> Option<(AdjacencyKind, Vec<(IpAddr, u16)>)> {
+    let value = fib.tables(vrf).get(net)?;
     let members = hops.members(value).iter().map(|((_, address), weight)| (*address, *weight)).collect();
     Some((fib.adjacency(value).load().kind(), members))
 }
@@ -114,70 +116,74 @@ fn expected(model: &Model, net: IpNet) -> Option<(AdjacencyKind, Vec<(IpAddr, u1
     })
 }
 
-fn follows_the_model(fib: &Fib, config: &Config, changes: Vec<Change>) -> Result<(), TestCaseError> {
-    let mut model = Model::default();
+fn follows_the_model(fib: &Fib, config: &Config, changes: Vec<(usize, Change)>) -> Result<(), TestCaseError> {
+    let mut models = [Model::default(), Model::default()];
     let mut hops = fib.next_hops();
     let routes_max = 8;
-    for change in changes {
+    for (vrf, change) in changes {
+        let model = &mut models[vrf];
         match change {
             Change::Install(n, over) => {
-                let (net, target) = (net(n), target(&over, net(n)));
+                let (net, target) = (net(n), target(&over, vrf, net(n)));
                 let full = !model.installed.contains_key(&net) && model.installed.len() >= routes_max;
-                let did = fib.install(config, &mut hops, net, &target);
+                let did = fib.install(config, &mut hops, (vrf, net), &target);
                 prop_assert_eq!(did.is_err(), full, "{:?}", did);
                 if !full {
                     model.installed.insert(net, (target, false));
                 }
             }
             Change::Uninstall(n) => {
-                fib.uninstall(&mut hops, net(n));
+                fib.uninstall(&mut hops, (vrf, net(n)));
                 model.installed.remove(&net(n));
             }
             Change::AddStatic(n, hop) => {
                 let (net, hop) = (net(n), via(hop, net(n).addr().is_ipv4()));
                 let to = RouteTarget::Via(vec![hop]);
-                fib.check_addition(config, net, &to).unwrap();
-                fib.add_route(config, &mut hops, net, &to).unwrap();
+                fib.check_addition(config, (vrf, net), &to).unwrap();
+                fib.add_route(config, &mut hops, (vrf, net), &to).unwrap();
                 model.commands.insert(net, hop);
             }
             Change::RemoveStatic(n) => {
                 let is_there = model.commands.remove(&net(n)).is_some();
-                prop_assert_eq!(fib.check_removal(net(n)).is_ok(), is_there);
+                prop_assert_eq!(fib.check_removal((vrf, net(n))).is_ok(), is_there);
                 if is_there {
-                    fib.remove_route(&mut hops, net(n)).unwrap();
+                    fib.remove_route(&mut hops, (vrf, net(n))).unwrap();
                 }
             }
             Change::MarkStale => {
-                fib.mark_stale(&mut hops);
+                fib.mark_stale(&mut hops, vrf);
                 model.installed.values_mut().for_each(|(_, stale)| *stale = true);
             }
             Change::RemoveStale => {
                 let before = model.installed.len();
                 model.installed.retain(|_, (_, stale)| !*stale);
-                prop_assert_eq!(fib.remove_stale(&mut hops), before - model.installed.len());
+                prop_assert_eq!(fib.remove_stale(&mut hops, vrf), before - model.installed.len());
             }
             Change::Wait => fib.set_now(fib.now() + REUSE_DELAY),
         }
-        prop_assert_eq!(hops.installed.routes(), model.installed.len());
-        for n in 0..12 {
-            prop_assert_eq!(found(fib, &hops, net(n)), expected(&model, net(n)), "{}", net(n));
+        for (vrf, model) in models.iter().enumerate() {
+            prop_assert_eq!(hops.installed[vrf].routes(), model.installed.len());
+            for n in 0..12 {
+                prop_assert_eq!(found(fib, &hops, vrf, net(n)), expected(model, net(n)), "{} of VRF {}", net(n), vrf);
+            }
+            let mut all = BTreeMap::new();
+            fib.for_each_installed(&hops, vrf, |net, target, stale| drop(all.insert(net, (target, stale))));
+            prop_assert_eq!(&all, &model.installed);
         }
-        let mut all = BTreeMap::new();
-        fib.for_each_installed(&hops, |net, target, stale| drop(all.insert(net, (target, stale))));
-        prop_assert_eq!(&all, &model.installed);
     }
-    for net in model.installed.into_keys() {
-        fib.uninstall(&mut hops, net);
-    }
-    for net in model.commands.into_keys() {
-        fib.remove_route(&mut hops, net).unwrap();
+    for (vrf, model) in models.into_iter().enumerate() {
+        for net in model.installed.into_keys() {
+            fib.uninstall(&mut hops, (vrf, net));
+        }
+        for net in model.commands.into_keys() {
+            fib.remove_route(&mut hops, (vrf, net)).unwrap();
+        }
     }
     Ok(())
 }
 
 #[test]
 fn installed_routes_follow_the_model() {
-    // tables are large: all cases use the same ones
     // tables are large and a default route fills one: all cases use the same ones
     for table in ["lpm", "exact"] {
         let (config, fib) = router(table);
@@ -202,10 +208,10 @@ fn next_hops_and_groups_are_reused() {
             weight: 1 + (n % 1000) as u16,
         };
         let target = InstalledTarget::Via((0..1 + n % 3).map(hop).collect());
-        fib.install(&config, &mut hops, net, &target).unwrap();
+        fib.install(&config, &mut hops, (OWN, net), &target).unwrap();
         assert_eq!(hops.len(), 1);
     }
-    fib.uninstall(&mut hops, net);
+    fib.uninstall(&mut hops, (OWN, net));
     assert_eq!((hops.len(), fib.control().neighbours.len()), (0, 0));
     assert!((fib.control().next_unused as usize) < 1000, "{}", fib.control().next_unused);
 }
@@ -225,28 +231,28 @@ fn invalid_routes_are_refused_with_the_reason() {
         (vec![hop("192.0.2.9", None); 65], Refused::HopCount(65)),
         (vec![hop("", Some(0)), hop("192.0.2.9", None)], Refused::ConnectedInGroup),
     ] {
-        fib.install(&config, &mut hops, net, &InstalledTarget::Blackhole).unwrap();
-        assert_eq!(fib.install(&config, &mut hops, net, &InstalledTarget::Via(via)), Err(refused));
+        fib.install(&config, &mut hops, (OWN, net), &InstalledTarget::Blackhole).unwrap();
+        assert_eq!(fib.install(&config, &mut hops, (OWN, net), &InstalledTarget::Via(via)), Err(refused));
         // it does not go on to the next hops of before
-        assert_eq!((fib.tables().get(net), hops.installed.routes(), hops.len()), (None, 0, 0));
+        assert_eq!((fib.tables(OWN).get(net), hops.installed[OWN].routes(), hops.len()), (None, 0, 0));
     }
     // an IPv4 route by an IPv6 next hop (RFC 8950), and by one of an interface without its network
     for gateway in ["fe80::1", "198.51.100.1"] {
         let target = InstalledTarget::Via(vec![hop(gateway, Some(1))]);
-        fib.install(&config, &mut hops, net, &target).unwrap();
+        fib.install(&config, &mut hops, (OWN, net), &target).unwrap();
     }
-    let martian = fib.install(&config, &mut hops, "127.0.0.0/8".parse().unwrap(), &InstalledTarget::Blackhole);
+    let martian = fib.install(&config, &mut hops, (OWN, "127.0.0.0/8".parse().unwrap()), &InstalledTarget::Blackhole);
     assert_eq!(martian, Err(Refused::Martian));
     // the router needs no routes to link-local addresses
     let link_local = "fe80::/64".parse().unwrap();
-    fib.install(&config, &mut hops, link_local, &InstalledTarget::Via(vec![hop("", Some(1))])).unwrap();
-    assert_eq!(fib.tables().get(link_local), None);
+    fib.install(&config, &mut hops, (OWN, link_local), &InstalledTarget::Via(vec![hop("", Some(1))])).unwrap();
+    assert_eq!(fib.tables(OWN).get(link_local), None);
     // the router's own networks stay as they are
     let own = "192.0.2.0/24".parse().unwrap();
-    let connected = fib.tables().get(own);
-    fib.install(&config, &mut hops, own, &InstalledTarget::Via(vec![hop("", Some(1))])).unwrap();
-    fib.uninstall(&mut hops, own);
-    assert_eq!(fib.tables().get(own), connected);
+    let connected = fib.tables(OWN).get(own);
+    fib.install(&config, &mut hops, (OWN, own), &InstalledTarget::Via(vec![hop("", Some(1))])).unwrap();
+    fib.uninstall(&mut hops, (OWN, own));
+    assert_eq!(fib.tables(OWN).get(own), connected);
 }
 
 /// A route that does not fit into a table is refused, and its next hop is given back.
@@ -255,7 +261,7 @@ fn a_full_table_refuses_routes() {
     let (config, fib) = router("lpm");
     // the first takes one of the two groups, the neighbour's own route the other
     let limits = Limits { routes: 1 << 20, groups: 2, pages: Pages::Ordinary };
-    fib.tables().v4 = lpm4::with(limits).unwrap().0;
+    fib.tables(OWN).v4 = lpm4::with(limits).unwrap().0;
     let mut hops = fib.next_hops();
     let route = |n: u8| {
         let hop = InstalledHop { gateway: Some(via(n, true)), interface: Some(1), weight: 1 };
@@ -263,7 +269,7 @@ fn a_full_table_refuses_routes() {
     };
     let installed = (0..8).filter(|n| {
         let (net, target) = route(*n);
-        match fib.install(&config, &mut hops, net, &target) {
+        match fib.install(&config, &mut hops, (OWN, net), &target) {
             Ok(()) => true,
             Err(refused) => {
                 assert!(matches!(refused, Refused::Full(_)), "{refused}");
@@ -273,7 +279,7 @@ fn a_full_table_refuses_routes() {
     });
     let installed = installed.count();
     assert!((1..8).contains(&installed));
-    assert_eq!((hops.installed.routes(), hops.len()), (installed, installed));
+    assert_eq!((hops.installed[OWN].routes(), hops.len()), (installed, installed));
 }
 
 /// A host that an interface reaches without a gateway is its own next hop, and stays a route when its neighbour is known.
@@ -284,16 +290,16 @@ fn hosts_behind_an_interface_are_routes() {
     let net: IpNet = "198.51.100.7/32".parse().unwrap();
     let target = InstalledTarget::Via(vec![InstalledHop { gateway: None, interface: Some(1), weight: 1 }]);
     for _ in 0..3 {
-        fib.install(&config, &mut hops, net, &target).unwrap();
+        fib.install(&config, &mut hops, (OWN, net), &target).unwrap();
         let key = (1, net.addr());
         let mac = wire::MacAddr([2, 0, 0, 0, 0, 9]);
         fib.control().request_resolution(&fib, &config.interfaces, key, Duration::from_secs(1)).unwrap();
         fib.control().learn(&fib, &config.interfaces, key, mac, true, Duration::from_secs(1));
-        let value = fib.tables().get(net).unwrap();
+        let value = fib.tables(OWN).get(net).unwrap();
         assert!(fib.adjacency(value).load().is_resolved());
-        assert_eq!(hops.installed.routes(), 1);
-        fib.uninstall(&mut hops, net);
-        assert_eq!((fib.tables().get(net), hops.installed.routes(), hops.len()), (None, 0, 0));
+        assert_eq!(hops.installed[OWN].routes(), 1);
+        fib.uninstall(&mut hops, (OWN, net));
+        assert_eq!((fib.tables(OWN).get(net), hops.installed[OWN].routes(), hops.len()), (None, 0, 0));
     }
 }
 
@@ -310,12 +316,12 @@ fn a_worker_finds_the_old_or_the_new_route() {
         InstalledTarget::Via(vec![hop(5)]),
     ];
     for target in &targets {
-        fib.install(&config, &mut fib.next_hops(), net, target).unwrap();
+        fib.install(&config, &mut fib.next_hops(), (OWN, net), target).unwrap();
     }
     let (ended, fib) = (Arc::new(Mutex::new(false)), Arc::new(fib));
     std::thread::scope(|s| {
         let worker = s.spawn(|| {
-            let (mut routes, mut found) = (fib.reader(), 0u64);
+            let (mut routes, mut found) = (fib.tables(OWN).reader(), 0u64);
             while !*ended.lock().unwrap() {
                 for n in 0..1000u32 {
                     let mut value = [0];
@@ -334,7 +340,7 @@ fn a_worker_finds_the_old_or_the_new_route() {
         for n in 0..20_000u32 {
             // a worker does not hold a number for as long as this
             fib.set_now(Duration::from_millis(1) * n);
-            fib.install(&config, &mut fib.next_hops(), net, &targets[n as usize % 3]).unwrap();
+            fib.install(&config, &mut fib.next_hops(), (OWN, net), &targets[n as usize % 3]).unwrap();
         }
         *ended.lock().unwrap() = true;
         assert!(worker.join().unwrap() > 0);
