@@ -20,6 +20,7 @@ mod capture;
 mod captures;
 mod check;
 mod compile;
+mod control_planes;
 mod diff;
 mod doctor;
 mod exit;
@@ -54,6 +55,7 @@ mod stdout;
 mod stop;
 mod table;
 mod template;
+mod tenant;
 mod thresholds;
 mod top;
 mod trace;
@@ -121,6 +123,8 @@ enum Command {
     #[command(subcommand)]
     Routes(routes::Routes),
     #[command(subcommand)]
+    Tenant(tenant::Tenant),
+    #[command(subcommand)]
     Nat(nat::Nat),
     #[command(subcommand)]
     Maglev(maglev::Maglev),
@@ -159,6 +163,9 @@ enum Command {
         #[arg(long)]
         inner: bool,
     },
+    /// Runs the control planes of tenants for a run, which writes orders to standard input.
+    #[command(name = control_planes::COMMAND, hide = true)]
+    ControlPlanes,
     /// Runs the sandboxes of a chain file at an external switch.
     #[command(name = sandbox::EXTERNAL_SWITCH_COMMAND, hide = true)]
     SandboxesAtSwitch {
@@ -209,6 +216,7 @@ fn run(registry: &Registry) -> ExitCode {
     }
     let result = match command {
         Command::SandboxProcess { spec, inner } => return sandbox::run_process(registry, &spec, inner),
+        Command::ControlPlanes => control_planes::supervise(),
         Command::SandboxesAtSwitch { file } => {
             // only the end of the input stops it
             match interrupt::on_interrupt(|| {}) {
@@ -225,6 +233,7 @@ fn run(registry: &Registry) -> ExitCode {
         Command::Reload(reload) => reload.run(),
         Command::Rules(rules) => rules.run(),
         Command::Routes(routes) => routes.run(),
+        Command::Tenant(tenant) => tenant.run(),
         Command::Nat(nat) => nat.run(),
         Command::Maglev(maglev) => maglev.run(),
         Command::Log(log) => log.run(),

@@ -13,6 +13,7 @@ mod upgrade;
 pub(crate) use reloader::describe_times;
 pub(crate) use successor::describe_pause;
 
+use crate::control_planes::ControlPlanes;
 use crate::exit::Exit;
 use crate::interrupt::{Signal, on_signals};
 use crate::metrics::{self, rule_number};
@@ -153,6 +154,11 @@ impl Run {
         let options = Options { strategy: self.placing.strategy(), memory_limit: memory, idle };
         let predecessor =
             successor.as_mut().map(|successor| -> Predecessor<'_> { Box::new(|sockets| successor.take_over(sockets)) });
+        let mut planes = ControlPlanes::default();
+        planes.prepare(&file.control_planes()).map_err(|problem| {
+            let remedy = "run as root; bondstone check examines the file".to_owned();
+            runtime::Error::Environment { problem, remedy }
+        })?;
         let mut chains =
             SandboxedEngine::start_successor(&file, registry, options, predecessor).map_err(|e| match e {
                 // the start ends at the first NF with an error
@@ -195,7 +201,8 @@ impl Run {
         }
         let mut fpm = FpmServers::default();
         fpm.update(chains.engine().live_nfs(), chains.engine().file());
-        let mut reloader = Reloader::new((&file, version), registry, self.watch, &chains);
+        let mut reloader = Reloader::new((&file, version), registry, self.watch, &chains, planes);
+        reloader.run_control_planes(&chains);
         let mut manager = match successor {
             Some(successor) => {
                 successor.report(chains.engine().not_restored());
@@ -271,6 +278,11 @@ impl Run {
                 Ok(Event::Request(Request::Stats {}, result)) => {
                     drop(result.send(Ok(serde_json::to_value(chains.snapshot())?.into())));
                 }
+                Ok(Event::Request(Request::Tenants { nf }, result)) => {
+                    let daemons = reloader.control_planes().states();
+                    let listed = operations::tenants(chains.engine().live_nfs(), nf.as_deref(), &fpm, &daemons);
+                    drop(result.send(listed.map(Reply::from)));
+                }
                 Ok(Event::Request(Request::Reload { file }, result)) => {
                     drop(result.send(reloader.reload(file, &mut chains, &mut manager).map(Reply::from)));
                 }
@@ -303,6 +315,9 @@ impl Run {
         // first the receiver, so that no client waits for a result
         drop(events);
         drop(metrics);
+        // routing daemons tell their neighbors that they end while packets are forwarded
+        let mut planes = reloader.take_control_planes();
+        planes.end_daemons();
         // its addresses are free for the next process
         drop(fpm);
         if let (Some(upgrade), Some(sockets)) = (upgrade.take(), &prepared) {
@@ -314,6 +329,8 @@ impl Run {
         // a client that waits for the end gets its summary
         let server = server.filter(|_| drain.is_some());
         let summary = chains.stop();
+        // with the taps in them, which the ports have closed
+        drop(planes);
         drain.into_iter().for_each(|drain| drain.end(&summary));
         drop(server);
         self.end(&summary, interrupted)

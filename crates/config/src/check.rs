@@ -47,14 +47,15 @@ impl ChainFile {
         let mut table = table.into_inner();
         let nfs = file::take_nfs(&mut table);
         let mut checker = Checker::new(source, registry);
-        let (parsed, invalid) = File::read(table, &mut Reader { source, errors: &mut checker.errors });
+        let (mut parsed, invalid) = File::read(table, &mut Reader { source, errors: &mut checker.errors });
         checker.incomplete = invalid.paths;
         checker.faulty = invalid.ports;
         if !invalid.version {
             checker.check_version(&parsed);
         }
-        let ports = checker.ports(&parsed);
+        let mut ports = checker.ports(&parsed);
         let nfs = checker.nfs(nfs, &parsed, &ports);
+        representors::add_ports(&nfs, &mut ports, &mut parsed);
         if parsed.chain.is_empty() && !checker.incomplete {
             let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
             checker.error(0..0, "chain", "the file has no chain", format!("add {example}"));

@@ -6,8 +6,8 @@ use crate::sandbox::{Idle, Isolation, Sandbox, Side};
 use crate::source::Source;
 use diagnostics::Diagnostic;
 use graph::{
-    Blueprint, BuildContext, Factory, Hop, HopPlan, NfKind, Node, NodePlan, Rate, Representor, Segment, Spread,
-    SteerFn, Target,
+    Blueprint, BuildContext, ControlPlane, Factory, Hop, HopPlan, NfKind, Node, NodePlan, Rate, Representor, Segment,
+    Spread, SteerFn, Target,
 };
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -342,6 +342,15 @@ impl ChainFile {
             crossings().any(|of| of.ports.is_empty() && of.kind.inbound().is_some_and(|(own, _)| own == n))
         };
         self.chains.iter().enumerate().filter(move |(n, _)| !is_sandboxed(*n)).map(|(_, chain)| chain)
+    }
+
+    /// Returns the control planes of the tenants of all NFs.
+    pub fn control_planes(&self) -> Vec<ControlPlane> {
+        let mut planes: Vec<ControlPlane> = self.nfs.iter().flat_map(|nf| nf.factory.control_planes()).collect();
+        for config in planes.iter_mut().filter_map(|plane| plane.frr.as_mut()?.config.as_mut()) {
+            *config = self.folder().join(&*config);
+        }
+        planes
     }
 
     /// Returns the folder that relative paths in the file refer to.

@@ -42,6 +42,7 @@ pub use group::Group;
 pub use protocol::{
     Capture, CaptureStarted, DRAIN_MAX, Direction, Hello, LogLevels, MAX_LINE_LEN, MaglevBackend, MaglevBackends,
     MaglevDrained, NatClosed, NatSession, NatSessions, NextHop, Refusal, Request, Route, RouteChange, RoutesChanged,
-    RoutesPage, RuleChange, RuleEntry, RulesChanged, RulesPage, Upgraded, VERSION, schema,
+    RoutesPage, RuleChange, RuleEntry, RulesChanged, RulesPage, Tenant, TenantDaemon, TenantInterface, Tenants,
+    Upgraded, VERSION, schema,
 };
 pub use server::{Connection, Counters, MAX_CLIENTS, Reply, Server, Stream};

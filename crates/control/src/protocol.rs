@@ -5,6 +5,7 @@ mod maglev;
 mod nat;
 mod routes;
 mod rules;
+mod tenants;
 mod upgrade;
 
 pub use log::LogLevels;
@@ -12,6 +13,7 @@ pub use maglev::{MaglevBackend, MaglevBackends, MaglevDrained};
 pub use nat::{NatClosed, NatSession, NatSessions};
 pub use routes::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
 pub use rules::{RuleChange, RuleEntry, RulesChanged, RulesPage};
+pub use tenants::{Tenant, TenantDaemon, TenantInterface, Tenants};
 pub use upgrade::Upgraded;
 
 use bpf::Program;
@@ -171,6 +173,12 @@ pub enum Request {
         /// Changes, in order.
         changes: Vec<RouteChange>,
     },
+    /// Returns the [tenants](Tenants) of routers.
+    Tenants {
+        /// Name of the NF; by default all routers.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nf: Option<String>,
+    },
     /// Returns or changes the levels of log messages; returns [`LogLevels`].
     LogLevel {
         /// Levels from now on, such as `warn` or `info,nf=debug`, or with `target` its level; by default they stay.
@@ -303,6 +311,7 @@ pub fn schema() -> serde_json::Value {
         maglev_drain: MaglevDrained,
         routes: RoutesPage,
         change_routes: RoutesChanged,
+        tenants: Tenants,
         log_level: LogLevels,
         upgrade: Upgraded,
     }

@@ -89,7 +89,9 @@ pub use graph::{Blueprint, Graph, HopPlan, NewNode, NodePanic, NodePlan, Origin,
 pub use headers::{HasHeader, HeaderStack, Innermost, Layer, NextHeader, NonEmptyStack, Outer, Raw, View};
 pub use hop::{CurrentHop, Hop, PathId, Target};
 pub use named_enum::{Counters, Named, Numbered};
-pub use nf::{BuildContext, Nf, NoSettings, Representor, SharedState, Spread, SteerFn, Steering, TakeOver};
+pub use nf::{
+    BuildContext, ControlPlane, Frr, Nf, NoSettings, Representor, SharedState, Spread, SteerFn, Steering, TakeOver,
+};
 pub use node::{Either, Node, Side};
 pub use observer::{Observer, Point};
 pub use operator_trace::{OperatorResult, OperatorStep, OperatorTrace};

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -46,6 +46,10 @@ pub trait Nf: 'static {
     /// Returns the representors that the settings of the NF `name` define, which [`interfaces`](Nf::interfaces) includes.
     /// Each needs a port, and a path that begins with it.
     fn representors(_: &Self::Settings, _name: &str) -> Vec<Representor> {
+        vec![]
+    }
+    /// Returns the control planes that run in namespaces of their own with these settings.
+    fn control_planes(_: &Self::Settings) -> Vec<ControlPlane> {
         vec![]
     }
     /// Returns the spreading requirement with these settings, if weaker than [`SPREAD`](Nf::SPREAD).
@@ -120,6 +124,34 @@ pub struct Representor {
     pub mtu: u16,
     /// Addresses of the interface with prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Network namespace for a tap with the name of the interface, which is the port if the file has none.
+    pub namespace: Option<String>,
+}
+
+/// The control plane of a tenant of an NF, in a network namespace that has taps for the tenant's interfaces.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlPlane {
+    /// Name of the tenant.
+    pub tenant: String,
+    /// Name of the namespace, which is created if it does not exist.
+    pub namespace: String,
+    /// Daemons of FRR that run in it.
+    pub frr: Option<Frr>,
+}
+
+/// Daemons of FRR.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Frr {
+    /// Names of the daemons besides `zebra` and `staticd`, such as `bgpd`.
+    pub daemons: Vec<String>,
+    /// File with the configuration of all of them, as `vtysh` writes it, in which `@NAME@` stands for a value.
+    pub config: Option<PathBuf>,
+    /// Values by name.
+    pub values: BTreeMap<String, String>,
+    /// Address at which zebra finds the FPM server.
+    pub fpm: SocketAddr,
 }
 
 /// The settings of an [`Nf`] without settings.

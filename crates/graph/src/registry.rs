@@ -1,6 +1,6 @@
 //! The kinds of NF that chain files can name.
 
-use crate::nf::{BuildContext, Nf, Representor, Spread, SteerFn, Steering, TakeOver};
+use crate::nf::{BuildContext, ControlPlane, Nf, Representor, Spread, SteerFn, Steering, TakeOver};
 use crate::node::Node;
 use crate::panics;
 use crate::segment::Segment;
@@ -18,6 +18,9 @@ pub trait Factory: Send + Sync {
 
     /// Returns the representors that the settings of the NF `name` define ([`Nf::representors`]).
     fn representors(&self, name: &str) -> Vec<Representor>;
+
+    /// Returns the control planes of the tenants ([`Nf::control_planes`]).
+    fn control_planes(&self) -> Vec<ControlPlane>;
 
     /// Returns the spreading requirement ([`Nf::spread`]).
     fn spread(&self) -> Spread;
@@ -111,6 +114,10 @@ impl<N: Nf> Factory for TypedFactory<N> {
 
     fn representors(&self, name: &str) -> Vec<Representor> {
         N::representors(&self.0, name)
+    }
+
+    fn control_planes(&self) -> Vec<ControlPlane> {
+        N::control_planes(&self.0)
     }
 
     fn spread(&self) -> Spread {

@@ -25,6 +25,7 @@ pub const TARGETS: &[(&str, &str)] = &[
     ("reload", "changes of the chain file"),
     ("run", "start, faults and end of the run"),
     ("sandbox", "starts, restarts and faults of sandboxes"),
+    ("tenant", "control planes of tenants, and messages of their daemons"),
     ("upgrade", "replacement of the process"),
 ];
 

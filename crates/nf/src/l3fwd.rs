@@ -19,7 +19,7 @@ use config::Config;
 use diagnostics::Diagnostic;
 use fib::Fib;
 pub use fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
-use graph::{BuildContext, Nf, Node, Representor, TakeOver};
+use graph::{BuildContext, ControlPlane, Nf, Node, Representor, TakeOver};
 pub use operations::{LiveRoutes, LiveVrf};
 use router::Router;
 pub use settings::FpmSettings;
@@ -41,12 +41,16 @@ impl Nf for L3fwd {
          route = [{ prefix = \"0.0.0.0/0\", via = [\"192.0.2.1\"] }]";
 
     fn interfaces(settings: &Settings) -> Vec<String> {
-        let representors = settings.interface.values().filter_map(|interface| interface.representor.clone());
+        let representors = settings.interface.keys().filter_map(|interface| settings.representor_of(interface));
         settings.interface.keys().cloned().chain(representors).collect()
     }
 
     fn representors(settings: &Settings, name: &str) -> Vec<Representor> {
-        settings.interface.iter().filter_map(|(interface, i)| i.representor(name, interface)).collect()
+        settings.representors(name)
+    }
+
+    fn control_planes(settings: &Settings) -> Vec<ControlPlane> {
+        settings.tenant.iter().filter_map(|(name, tenant)| tenant.control_plane(name)).collect()
     }
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {

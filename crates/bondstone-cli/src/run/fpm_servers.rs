@@ -59,6 +59,9 @@ impl Display for Router {
 /// The names of ports by that of their tap, which a reload changes.
 type Taps = Arc<Mutex<HashMap<String, String>>>;
 
+/// The peers that are connected, by the names of router and tenant.
+type Peers = Arc<Mutex<BTreeMap<(String, Option<String>), SocketAddr>>>;
+
 /// The servers of a run; dropping them closes their connections.
 #[derive(Default)]
 pub(super) struct FpmServers {
@@ -66,6 +69,7 @@ pub(super) struct FpmServers {
     /// Problems of those that could not be started.
     failed: BTreeMap<ListenAddress, String>,
     taps: Taps,
+    peers: Peers,
 }
 
 struct Running {
@@ -127,10 +131,17 @@ impl FpmServers {
         }
     }
 
+    /// Returns the peer that is connected for the routes of a router or tenant.
+    pub(super) fn peer(&self, nf: &str, tenant: Option<&str>) -> Option<SocketAddr> {
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.get(&(nf.to_owned(), tenant.map(str::to_owned))).copied()
+    }
+
     fn start(&self, place: &ListenAddress, nfs: &LiveNfs, routers: &[Router]) -> Result<Running, String> {
         let listener = listen(place)?;
         let end = Arc::new(AtomicBool::new(false));
-        let server = Server { nfs: nfs.clone(), taps: self.taps.clone(), routers: routers.to_vec(), end: end.clone() };
+        let (taps, peers) = (self.taps.clone(), self.peers.clone());
+        let server = Server { nfs: nfs.clone(), taps, peers, routers: routers.to_vec(), end: end.clone() };
         let thread = std::thread::Builder::new().name("fpm".to_owned()).spawn(move || server.run(&listener));
         let thread = Some(thread.map_err(|e| format!("no thread: {e}"))?);
         Ok(Running { routers: routers.to_vec(), end, thread })
@@ -178,6 +189,7 @@ fn tap(device: &Device) -> Option<&str> {
 struct Server {
     nfs: LiveNfs,
     taps: Taps,
+    peers: Peers,
     routers: Vec<Router>,
     end: Arc<AtomicBool>,
 }
@@ -207,6 +219,7 @@ impl Server {
                 }
                 if stream.set_nonblocking(true).is_ok() {
                     tracing::info!(target: "fpm", "{peer} connected, routes of {}", names(&self.routers));
+                    self.set_peer(Some(peer));
                     let lineages = self.tables().lineages();
                     let session = Session::new(names(&self.routers));
                     connection = Some(Connection { stream, lineages, session, answers: vec![] });
@@ -255,7 +268,20 @@ impl Server {
         self.taps.lock().unwrap_or_else(PoisonError::into_inner).get(&netdev).cloned().unwrap_or(netdev)
     }
 
+    /// Notes the peer that is connected.
+    fn set_peer(&self, peer: Option<SocketAddr>) {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        for Router { nf, tenant, .. } in &self.routers {
+            let router = (nf.clone(), tenant.clone());
+            match peer {
+                Some(peer) => drop(peers.insert(router, peer)),
+                None => drop(peers.remove(&router)),
+            }
+        }
+    }
+
     fn disconnected(&self, connection: &mut Connection, reason: &str) {
+        self.set_peer(None);
         let session::Counts { changed, refused, malformed } = connection.session.counts();
         tracing::warn!(
             target: "fpm",

@@ -1,8 +1,10 @@
 //! Live operations on NFs and log messages, executed by the threads of clients of the control socket.
 
+use super::fpm_servers::FpmServers;
+use crate::control_planes::DaemonState;
 use control::{
     MaglevBackends, MaglevDrained, NatClosed, NatSessions, Refusal, Request, RoutesChanged, RoutesPage, RulesChanged,
-    RulesPage,
+    RulesPage, Tenant, TenantDaemon, TenantInterface, Tenants,
 };
 use diagnostics::Diagnostic;
 use graph::Nf;
@@ -38,12 +40,52 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
             super::log::level(set.as_deref(), target.as_deref()).and_then(|levels| to_json(&levels))
         }
         Request::Stats {}
+        | Request::Tenants { .. }
         | Request::Reload { .. }
         | Request::Capture(_)
         | Request::Trace { .. }
         | Request::Upgrade {}
         | Request::Stop { .. } => return None,
     })
+}
+
+/// Returns the tenants of all routers, or of one.
+pub(super) fn tenants(
+    nfs: &LiveNfs,
+    nf: Option<&str>,
+    fpm: &FpmServers,
+    daemons: &[DaemonState],
+) -> Result<serde_json::Value, Refusal> {
+    let all = match nf {
+        Some(name) => vec![select::<LiveRoutes>(nfs, Some(name), &[L3fwd::KIND])?],
+        None => {
+            let live = |nf: String| nfs.shared::<LiveRoutes>(&nf).map(|live| (nf, live));
+            nfs.of_kind(L3fwd::KIND).into_iter().filter_map(live).collect()
+        }
+    };
+    let tenant = |nf: &str, vrf: &LiveVrf| {
+        let name = vrf.tenant()?;
+        let daemon = |state: &DaemonState| TenantDaemon {
+            name: state.daemon.clone(),
+            pid: state.pid,
+            seconds: state.seconds,
+            restarts: state.restarts,
+            ended: state.ended.clone(),
+        };
+        Some(Tenant {
+            nf: nf.to_owned(),
+            name: name.to_owned(),
+            namespace: vrf.fpm().and_then(|fpm| fpm.namespace.clone()),
+            interfaces: vrf.interfaces().map(|(name, addresses)| TenantInterface { name, addresses }).collect(),
+            installed_routes: vrf.installed_routes(),
+            routes_max: vrf.fpm().map(|fpm| fpm.routes_max),
+            prefixes: vrf.fpm().map_or(vec![], |fpm| fpm.prefixes.iter().map(|net| net.0.to_string()).collect()),
+            peer: fpm.peer(nf, Some(name)).map(|peer| peer.to_string()),
+            daemons: daemons.iter().filter(|state| state.tenant == name).map(daemon).collect(),
+        })
+    };
+    let tenants = all.iter().flat_map(|(nf, live)| live.vrfs().filter_map(move |vrf| tenant(nf, &vrf))).collect();
+    to_json(&Tenants { tenants })
 }
 
 /// Returns the name of a router, and its routes or those of a tenant.

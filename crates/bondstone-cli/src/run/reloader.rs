@@ -1,5 +1,6 @@
 //! Reloading the chain file of a run.
 
+use crate::control_planes::ControlPlanes;
 use crate::notify::ServiceManager;
 use config::ChainFile;
 use control::Refusal;
@@ -26,6 +27,7 @@ pub(super) struct Reloader<'a> {
     text: String,
     watch: Option<Watch>,
     has_reloaded: bool,
+    planes: ControlPlanes,
 }
 
 /// Versions of the chain file and of those that its settings name.
@@ -50,11 +52,29 @@ impl<'a> Reloader<'a> {
         registry: &'a Registry,
         watch: bool,
         chains: &SandboxedEngine,
+        planes: ControlPlanes,
     ) -> Reloader<'a> {
         let file = &running.file;
         let loaded = || loaded(file, version, chains);
         let watch = watch.then(|| Watch { due: Instant::now(), loaded: loaded(), last: loaded() });
-        Reloader { registry, file: file.clone(), text: running.text.clone(), watch, has_reloaded: false }
+        Reloader { registry, file: file.clone(), text: running.text.clone(), watch, has_reloaded: false, planes }
+    }
+
+    /// Runs the control planes of the file that runs.
+    pub(super) fn run_control_planes(&mut self, chains: &SandboxedEngine) {
+        if let Err(problem) = self.planes.run(chains.engine().file().control_planes()) {
+            tracing::error!(target: "tenant", "{problem}");
+        }
+    }
+
+    /// Returns the control planes of the file that runs.
+    pub(super) fn control_planes(&mut self) -> &mut ControlPlanes {
+        &mut self.planes
+    }
+
+    /// Returns the control planes at the end of the run.
+    pub(super) fn take_control_planes(&mut self) -> ControlPlanes {
+        std::mem::take(&mut self.planes)
     }
 
     /// Returns the chain file, and the text that runs.
@@ -79,8 +99,13 @@ impl<'a> Reloader<'a> {
                 tracing::warn!(target: "reload", cause = warning, "{warning}");
             }
             let text = new.text.clone();
+            self.planes.prepare(&new.control_planes()).map_err(|problem| {
+                let remedy = "run as root; the chains go on as before".to_owned();
+                runtime::Error::Environment { problem, remedy }
+            })?;
             Ok((while_alive(manager, || chains.reload(&new, registry))?, text))
         });
+        self.run_control_planes(chains);
         match reloaded {
             Ok((reloaded, text)) => {
                 let Reloaded { build_ms, exchange_ms, pause_us, .. } = reloaded;

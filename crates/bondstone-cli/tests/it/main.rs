@@ -62,6 +62,7 @@ mod shipped;
 mod sriov;
 mod stop;
 mod tcp;
+mod tenants;
 mod top;
 mod trusted_sandboxes;
 mod upgrade;

@@ -1,7 +1,38 @@
 //! Checks that representors have ports, and records their interfaces there.
 
 use super::paths::Builder;
+use crate::device::Device;
+use crate::file::{self, File};
+use crate::plan::{NfConfig, Port};
 use graph::Target;
+use toml::Spanned;
+
+/// Adds a tap in its namespace and a chain for each representor that is to have one, unless the file has a port of its
+/// name.
+pub(super) fn add_ports(nfs: &[NfConfig], ports: &mut Vec<Port>, file: &mut File) {
+    for nf in nfs {
+        let span = nf.span_of("tenant");
+        for representor in nf.factory.representors(&nf.name) {
+            let Some(namespace) = representor.namespace else { continue };
+            if ports.iter().any(|port| port.name == representor.name) {
+                continue;
+            }
+            let Ok(device) = Device::parse(&format!("tap:{}", representor.interface), &representor.name) else {
+                continue;
+            };
+            ports.push(Port {
+                device,
+                namespace: Some(namespace),
+                device_span: span.clone(),
+                ..Port::blank(&representor.name)
+            });
+            let spanned = |text: &str| Spanned::new(span.clone(), text.to_owned());
+            let path = vec![spanned(&representor.name), spanned(&nf.name)];
+            let chain = file::Chain::new(spanned(&representor.name), Spanned::new(span.clone(), path));
+            file.chain.push(Spanned::new(span.clone(), chain));
+        }
+    }
+}
 
 impl Builder<'_> {
     /// Checks that each representor of an NF is connected in both directions.
@@ -76,6 +107,20 @@ mod tests {
         let edge = "[nf.watch]\nkind = \"count\"\n[[edge]]\nfrom = \"router.host\"\nto = \"watch\"\n\
              [[edge]]\nfrom = \"watch.out\"\nto = \"host\"\n";
         assert!(parse(&format!("{HOST}{FROM_HOST}{edge}")).is_ok());
+    }
+
+    #[test]
+    fn interfaces_of_a_tenant_with_a_namespace_have_a_tap_in_it() {
+        let text = "bondstone = 1\n[port.lan]\ndevice = \"null\"\n[nf.router]\nkind = \"l3fwd\"\n\
+             interface.lan = { addresses = [\"10.0.0.1/24\"], tenant = \"blue\" }\n\
+             tenant.blue = { namespace = \"blue\", frr.daemons = [\"bgpd\"] }\n[[chain]]\npath = [\"lan\", \"router\"]\n";
+        let file = ChainFile::parse(text, Path::new("router.toml"), &nf::registry()).unwrap();
+        let port = file.ports.iter().find(|port| port.name == "lan-rep").unwrap();
+        assert_eq!((port.device.to_string().as_str(), port.namespace.as_deref()), ("tap:lan", Some("blue")));
+        assert_eq!(port.representor.as_ref().map(|of| of.interface.as_str()), Some("lan"));
+        assert_eq!(file.chains[1].path, ["lan-rep", "router"]);
+        let planes = file.control_planes();
+        assert_eq!((planes[0].namespace.as_str(), &planes[0].frr.as_ref().unwrap().daemons[0][..]), ("blue", "bgpd"));
     }
 
     #[test]

@@ -140,7 +140,7 @@ impl Config {
             return Err(invalid("reachable_time", 0, "neighbours would expire at once", "write seconds, such as 60"));
         }
         let mut vrfs = vec![Vrf { tenant: None, fpm: s.fpm.clone() }];
-        vrfs.extend(s.tenant.iter().map(|(name, tenant)| Vrf { tenant: Some(name.clone()), fpm: tenant.fpm.clone() }));
+        vrfs.extend(s.tenant.iter().map(|(name, tenant)| Vrf { tenant: Some(name.clone()), fpm: tenant.fpm() }));
         for (vrf, fpm) in vrfs.iter().filter_map(|vrf| Some((vrf, vrf.fpm.as_ref()?))) {
             if fpm.routes_max > FPM_ROUTES_MAX {
                 let remedy = format!("write at most {FPM_ROUTES_MAX}");
@@ -150,9 +150,10 @@ impl Config {
         }
         let mut interfaces: Vec<Interface> =
             s.interface.iter().map(|(name, i)| interface(name, i, &vrfs, cx)).collect::<Result<_, _>>()?;
+        check_tenants(s)?;
         check_representors(s)?;
         let mut representors = vec![];
-        for (n, _) in s.interface.values().enumerate().filter(|(_, i)| i.representor.is_some()) {
+        for (n, _) in s.interface.keys().enumerate().filter(|(_, name)| s.representor_of(name).is_some()) {
             interfaces[n].representor = Some(representors.len());
             representors.push(n);
         }
@@ -257,23 +258,64 @@ impl InterfaceSettings {
         let [a, b, c, d, e, ..] = hash.finish().to_be_bytes();
         MacAddr([2, a, b, c, d, e])
     }
+}
 
-    /// Returns the kernel interface of the control plane, if there is one.
-    pub(super) fn representor(&self, router: &str, interface: &str) -> Option<Representor> {
-        Some(Representor {
-            name: self.representor.clone()?,
-            interface: interface.to_owned(),
-            mac: self.mac_address(router, interface).0,
-            mtu: self.mtu,
-            addresses: self.addresses.iter().map(|net| (net.0.addr(), net.0.prefix_len())).collect(),
-        })
+impl Settings {
+    /// Returns the representors of the interfaces.
+    pub(super) fn representors(&self, router: &str) -> Vec<Representor> {
+        let representor = |(interface, settings): (&String, &InterfaceSettings)| {
+            Some(Representor {
+                name: self.representor_of(interface)?,
+                interface: interface.clone(),
+                mac: settings.mac_address(router, interface).0,
+                mtu: settings.mtu,
+                addresses: settings.addresses.iter().map(|net| (net.0.addr(), net.0.prefix_len())).collect(),
+                namespace: self.namespace_of(interface).map(str::to_owned),
+            })
+        };
+        self.interface.iter().filter_map(representor).collect()
+    }
+}
+
+/// Longest name of a kernel interface.
+const NETDEV_NAME_MAX: usize = 15;
+/// Longest name of a tenant's namespace.
+const NAMESPACE_NAME_MAX: usize = 32;
+
+/// Checks the control planes of tenants.
+fn check_tenants(s: &Settings) -> Result<(), Diagnostic> {
+    let mut used = BTreeSet::new();
+    for (name, tenant) in &s.tenant {
+        let error = |value: &str, problem: &str, remedy: &str| {
+            Err(invalid("tenant", value, &format!("tenant {name} {problem}"), remedy))
+        };
+        if tenant.frr.is_some() && tenant.namespace.is_none() {
+            return error("frr", "has daemons, but no namespace", "add namespace = \"...\"");
+        }
+        let Some(namespace) = &tenant.namespace else { continue };
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if namespace.is_empty() || namespace.len() > NAMESPACE_NAME_MAX || !namespace.chars().all(is_name) {
+            let remedy = format!("use up to {NAMESPACE_NAME_MAX} letters, digits, - and _");
+            return error(namespace, "has an invalid name of a namespace", &remedy);
+        }
+        if !used.insert(namespace) {
+            return error(namespace, "has the namespace of another one", "use one for each tenant");
+        }
+    }
+    let taps = s.interface.keys().filter(|interface| s.namespace_of(interface).is_some());
+    match taps.into_iter().find(|interface| interface.len() > NETDEV_NAME_MAX) {
+        Some(interface) => {
+            let remedy = format!("rename it, with up to {NETDEV_NAME_MAX} characters, or add a representor");
+            Err(invalid("interface", interface, "name is too long for a tap", &remedy))
+        }
+        None => Ok(()),
     }
 }
 
 /// Checks that the names of the representors are different from each other and from those of the interfaces.
 fn check_representors(s: &Settings) -> Result<(), Diagnostic> {
     let mut used = BTreeSet::new();
-    for name in s.interface.values().filter_map(|i| i.representor.as_ref()) {
+    for name in &s.interface.keys().filter_map(|interface| s.representor_of(interface)).collect::<Vec<_>>() {
         let (problem, remedy) = match () {
             () if name == "local" => ("name is reserved for the output of packets to the router", "rename the port"),
             () if s.interface.contains_key(name) => {

@@ -76,6 +76,16 @@ impl LiveVrf {
         self.router.config.vrfs[self.vrf].fpm.as_ref()
     }
 
+    /// Returns the names of its interfaces, and their addresses with prefix lengths.
+    pub fn interfaces(&self) -> impl Iterator<Item = (String, Vec<String>)> {
+        let own = self.router.config.interfaces.iter().filter(|interface| interface.vrf == self.vrf);
+        own.map(|interface| {
+            let v4 = interface.v4.iter().map(|(address, len)| format!("{address}/{len}"));
+            let v6 = interface.v6.iter().map(|(address, len)| format!("{address}/{len}"));
+            (interface.name.clone(), v4.chain(v6).collect())
+        })
+    }
+
     /// Returns the number of the interface of the router with a name, or with a representor of this name.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<usize> {

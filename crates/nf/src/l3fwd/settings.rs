@@ -2,7 +2,7 @@
 
 use super::punt::class::PuntClass;
 use crate::{Mac, Net};
-use graph::Rate;
+use graph::{ControlPlane, Frr, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -103,8 +103,64 @@ pub(super) struct TenantSettings {
     pub(super) route: Vec<RouteSettings>,
     /// Static neighbours on networks of the tenant's interfaces.
     pub(super) neighbour: BTreeMap<IpAddr, Mac>,
-    /// Accepts the routes of its routing daemon.
+    /// Network namespace of its control plane, which is created if it does not exist. It has a tap for each of the
+    /// tenant's interfaces without a representor, with the name of the interface, and FPM is served in it.
+    pub(super) namespace: Option<String>,
+    /// Runs daemons of FRR in the namespace.
+    pub(super) frr: Option<FrrSettings>,
+    /// Accepts the routes of its routing daemon; with a namespace this is the default.
     pub(super) fpm: Option<FpmSettings>,
+}
+
+/// Settings of the daemons of FRR that are run for a tenant.
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct FrrSettings {
+    /// Daemons besides zebra and staticd: bgpd, ospfd, ospf6d, bfdd, ...
+    pub(super) daemons: Vec<FrrDaemon>,
+    /// File with the configuration of all daemons. @NAME@ in it stands for a value of `values`, and @tenant@ for the name
+    /// of the tenant.
+    pub(super) config: Option<PathBuf>,
+    /// Values of the configuration by name.
+    pub(super) values: BTreeMap<String, String>,
+}
+
+/// A daemon of FRR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum FrrDaemon {
+    /// BGP.
+    Bgpd,
+    /// OSPF version 2.
+    Ospfd,
+    /// OSPF version 3.
+    Ospf6d,
+    /// RIP.
+    Ripd,
+    /// RIPng.
+    Ripngd,
+    /// BFD.
+    Bfdd,
+    /// Babel.
+    Babeld,
+    /// EIGRP.
+    Eigrpd,
+}
+
+impl FrrDaemon {
+    /// Returns the name of its program.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            FrrDaemon::Bgpd => "bgpd",
+            FrrDaemon::Ospfd => "ospfd",
+            FrrDaemon::Ospf6d => "ospf6d",
+            FrrDaemon::Ripd => "ripd",
+            FrrDaemon::Ripngd => "ripngd",
+            FrrDaemon::Bfdd => "bfdd",
+            FrrDaemon::Babeld => "babeld",
+            FrrDaemon::Eigrpd => "eigrpd",
+        }
+    }
 }
 
 impl Default for InterfaceSettings {
@@ -193,6 +249,41 @@ pub(super) enum RouteType {
     Prohibit,
     /// Packets are dropped silently.
     Blackhole,
+}
+
+impl Settings {
+    /// Returns the name of the representor of an interface, if it has one.
+    pub(super) fn representor_of(&self, interface: &str) -> Option<String> {
+        let settings = self.interface.get(interface)?;
+        let implicit = || self.namespace_of(interface).map(|_| format!("{interface}-rep"));
+        settings.representor.clone().or_else(implicit)
+    }
+
+    /// Returns the namespace of the tap that is the representor of an interface, if the file has no port for it.
+    pub(super) fn namespace_of(&self, interface: &str) -> Option<&str> {
+        let settings = self.interface.get(interface).filter(|settings| settings.representor.is_none())?;
+        self.tenant.get(settings.tenant.as_ref()?)?.namespace.as_deref()
+    }
+}
+
+impl TenantSettings {
+    /// Returns the settings of the server for its routing daemon.
+    pub(super) fn fpm(&self) -> Option<FpmSettings> {
+        let fpm = self.fpm.clone().or_else(|| self.namespace.as_ref().map(|_| FpmSettings::default()))?;
+        Some(FpmSettings { namespace: fpm.namespace.or_else(|| self.namespace.clone()), ..fpm })
+    }
+
+    /// Returns its control plane, if it is in a namespace.
+    pub(super) fn control_plane(&self, name: &str) -> Option<ControlPlane> {
+        let listen = self.fpm()?.listen;
+        let frr = self.frr.as_ref().map(|frr| Frr {
+            daemons: frr.daemons.iter().map(|daemon| daemon.name().to_owned()).collect(),
+            config: frr.config.clone(),
+            values: frr.values.clone(),
+            fpm: listen,
+        });
+        Some(ControlPlane { tenant: name.to_owned(), namespace: self.namespace.clone()?, frr })
+    }
 }
 
 impl Default for Settings {

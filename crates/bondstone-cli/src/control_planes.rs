@@ -1,0 +1,130 @@
+//! Control planes of tenants: their network namespaces, and the daemons of FRR in them.
+//!
+//! A process of its own, the supervisor, creates the namespaces and runs the daemons. It ends them, and removes the
+//! namespaces that it has created, when its standard input ends: also when the run is killed.
+
+mod frr;
+mod messages;
+mod namespace;
+mod supervisor;
+
+pub(crate) use messages::DaemonState;
+use messages::{Order, Said};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+pub(crate) use supervisor::supervise;
+
+/// Name of the hidden command that runs the supervisor.
+pub(crate) const COMMAND: &str = "control-planes";
+/// Longest time for which an order is waited for: daemons get 5 s to end.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The control planes of a run; dropping this ends them.
+#[derive(Default)]
+pub(crate) struct ControlPlanes(Option<Supervisor>);
+
+struct Supervisor {
+    child: Child,
+    orders: Option<ChildStdin>,
+    replies: Receiver<Result<Vec<DaemonState>, String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl ControlPlanes {
+    /// Creates the namespaces of control planes that do not exist. Must precede the ports of a file.
+    ///
+    /// # Errors
+    /// A namespace cannot be created, or is that of another run.
+    pub(crate) fn prepare(&mut self, planes: &[graph::ControlPlane]) -> Result<(), String> {
+        if planes.is_empty() {
+            return Ok(());
+        }
+        if self.0.is_none() {
+            self.0 = Some(Supervisor::start()?);
+        }
+        self.order(Order::Prepare(planes.to_vec())).map(drop)
+    }
+
+    /// Runs the daemons of these control planes, and ends all others.
+    ///
+    /// # Errors
+    /// The supervisor has ended.
+    pub(crate) fn run(&mut self, planes: Vec<graph::ControlPlane>) -> Result<(), String> {
+        if self.0.is_none() {
+            return Ok(());
+        }
+        self.order(Order::Run(planes)).map(drop)
+    }
+
+    /// Ends the daemons; the namespaces stay until this is dropped.
+    pub(crate) fn end_daemons(&mut self) {
+        // ignore errors: without a supervisor there are none
+        let _ = self.order(Order::EndDaemons);
+    }
+
+    /// Returns the states of the daemons; none if the supervisor has ended.
+    pub(crate) fn states(&mut self) -> Vec<DaemonState> {
+        self.order(Order::States).unwrap_or_default()
+    }
+
+    fn order(&mut self, order: Order) -> Result<Vec<DaemonState>, String> {
+        match &mut self.0 {
+            Some(supervisor) => supervisor.order(&order),
+            None => Ok(vec![]),
+        }
+    }
+}
+
+impl Supervisor {
+    fn start() -> Result<Supervisor, String> {
+        let mut command = Command::new("/proc/self/exe");
+        // signals of a terminal are for the run
+        command.arg(COMMAND).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child =
+            command.spawn().map_err(|e| format!("the process for control planes cannot be started: {e}"))?;
+        let orders = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().ok_or("it has no output")?);
+        let (sender, replies) = channel();
+        let read = move || {
+            for said in output.lines().map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok()) {
+                match said {
+                    Said::Reply(reply) => drop(sender.send(reply)),
+                    Said::Info { cause, text } => tracing::info!(target: "tenant", cause, "{text}"),
+                    Said::Warning { cause, text } => tracing::warn!(target: "tenant", cause, "{text}"),
+                }
+            }
+        };
+        let reader = std::thread::Builder::new().name("control-planes".to_owned()).spawn(read);
+        let reader = Some(reader.map_err(|e| format!("no thread: {e}"))?);
+        Ok(Supervisor { child, orders, replies, reader })
+    }
+
+    fn order(&mut self, order: &Order) -> Result<Vec<DaemonState>, String> {
+        let ended = |_| "the process for control planes has ended".to_owned();
+        let mut line = serde_json::to_vec(order).map_err(|e| e.to_string())?;
+        line.push(b'\n');
+        self.orders.as_mut().ok_or("it is ending")?.write_all(&line).map_err(|e| ended(e.kind()))?;
+        self.replies.recv_timeout(REPLY_TIMEOUT).map_err(|_| ended(std::io::ErrorKind::TimedOut))?
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < REPLY_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // ignore errors: it has ended
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(reader) = self.reader.take() {
+            // ignore errors: the thread has panicked
+            let _ = reader.join();
+        }
+    }
+}

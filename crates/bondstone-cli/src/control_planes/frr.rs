@@ -1,0 +1,363 @@
+//! Daemons of FRR in a namespace. The name of the namespace is also the name of their files, the *pathspace* of FRR:
+//! `vtysh -N NAME` connects to them.
+
+use super::messages::{DaemonState, Said};
+use super::namespace::Namespace;
+use super::supervisor::say;
+use crate::template::fill;
+use graph::Frr;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Folder of the programs, as all packages have it.
+const PROGRAMS: &str = "/usr/lib/frr";
+/// Folder of the folders of sockets.
+const SOCKETS: &str = "/var/run/frr";
+/// Time before a daemon that has ended is started again, at first and at most.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
+/// Time after which a daemon counts as one that runs well.
+const RUNS_WELL: Duration = Duration::from_secs(60);
+/// Time that daemons get to end.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time that `vtysh` gets to read a configuration.
+const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest line of a daemon's output, in bytes.
+const LINE_MAX: u64 = 1024;
+/// Most lines of errors of a configuration that are logged.
+const ERRORS_MAX: usize = 10;
+
+/// Checks that the daemons are installed.
+///
+/// # Errors
+/// One is missing.
+pub(super) fn check(frr: &Frr) -> Result<(), String> {
+    let missing = names(frr).into_iter().find(|name| !Path::new(PROGRAMS).join(name).exists());
+    let missing = missing.map(|name| format!("{PROGRAMS}/{name} is missing; install FRR: apt-get install frr"));
+    missing.map_or(Ok(()), Err)?;
+    configuration("", frr).map(drop)
+}
+
+/// Returns the names of the daemons, in the order in which they are started.
+fn names(frr: &Frr) -> Vec<String> {
+    ["zebra", "staticd"].iter().map(|name| (*name).to_owned()).chain(frr.daemons.iter().cloned()).collect()
+}
+
+/// Returns the configuration of the settings; `None` if the daemons have their own.
+///
+/// # Errors
+/// A file that cannot be read, or a placeholder without a value.
+fn configuration(tenant: &str, frr: &Frr) -> Result<Option<String>, String> {
+    let Some(path) = &frr.config else { return Ok(None) };
+    let template = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let values: Vec<(String, &str)> =
+        frr.values.iter().map(|(name, value)| (format!("@{name}@"), value.as_str())).collect();
+    let values: Vec<(&str, &str)> =
+        values.iter().map(|(name, value)| (name.as_str(), *value)).chain([("@tenant@", tenant)]).collect();
+    if let Some(missing) = placeholders(&template).find(|name| !values.iter().any(|(known, _)| known == name)) {
+        let name = missing.trim_matches('@');
+        return Err(format!("{}: {missing} has no value; add values.{name} = \"...\"", path.display()));
+    }
+    Ok(Some(fill(&template, &values)))
+}
+
+/// Returns the words of a text that have the form of a placeholder.
+fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    text.match_indices('@').filter_map(move |(at, _)| {
+        let len = text[at + 1..].find('@')?;
+        let name = &text[at + 1..at + 1 + len];
+        (!name.is_empty() && name.chars().all(is_name)).then(|| &text[at..at + len + 2])
+    })
+}
+
+/// The daemons of a control plane.
+pub(super) struct Daemons {
+    tenant: String,
+    folder: PathBuf,
+    frr: Frr,
+    daemons: Vec<Daemon>,
+    /// `vtysh`, while it reads the configuration.
+    vtysh: Option<(Child, Instant)>,
+    is_configured: bool,
+}
+
+struct Daemon {
+    name: String,
+    command: Command,
+    process: Option<Child>,
+    started: Instant,
+    /// Time to start it, while it does not run.
+    due: Instant,
+    delay: Duration,
+    restarts: u64,
+    ended: Option<String>,
+}
+
+impl Daemons {
+    /// Starts the daemons with the next [`poll`](Daemons::poll).
+    pub(super) fn new(tenant: &str, namespace: &Namespace, frr: &Frr) -> Daemons {
+        let folder = Path::new(SOCKETS).join(namespace.name());
+        let daemon = |name: String| {
+            let mut command = namespace.command(&Path::new(PROGRAMS).join(&name));
+            command.args(["-N", namespace.name(), "--log", "stdout", "--log-level", "warnings"]);
+            if name == "zebra" {
+                command.args(["-M", "dplane_fpm_nl"]);
+            }
+            // signals of a terminal are for the run
+            command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let (delay, now) = (RESTART_DELAY, Instant::now());
+            Daemon { name, command, process: None, started: now, due: now, delay, restarts: 0, ended: None }
+        };
+        for folder in [Path::new(SOCKETS), &folder] {
+            let mut install = Command::new("install");
+            let made = install.args(["-d", "-o", "frr", "-g", "frr", "-m", "0755"]).arg(folder).status();
+            if !made.is_ok_and(|status| status.success()) {
+                warn(tenant, &format!("{} cannot be made for the user frr", folder.display()));
+            }
+        }
+        Daemons {
+            tenant: tenant.to_owned(),
+            folder,
+            frr: frr.clone(),
+            daemons: names(frr).into_iter().map(daemon).collect(),
+            vtysh: None,
+            is_configured: false,
+        }
+    }
+
+    /// Starts daemons that do not run, and configures them when all do.
+    pub(super) fn poll(&mut self) {
+        let mut all_run = true;
+        for daemon in &mut self.daemons {
+            let ended = daemon.poll(&self.tenant, &self.folder);
+            self.is_configured &= !ended;
+            all_run &= daemon.process.is_some() && self.folder.join(format!("{}.vty", daemon.name)).exists();
+        }
+        match &mut self.vtysh {
+            Some((vtysh, since)) => match vtysh.try_wait() {
+                Ok(None) if since.elapsed() < CONFIGURE_TIMEOUT => {}
+                _ => self.configured(),
+            },
+            None if all_run && !self.is_configured => self.configure(),
+            None => {}
+        }
+    }
+
+    fn configure(&mut self) {
+        self.is_configured = true;
+        let file = self.folder.join("bondstone.conf");
+        let start = || {
+            let text = configuration(&self.tenant, &self.frr)?;
+            let failed = |e: std::io::Error| format!("{}: {e}", file.display());
+            let mut options = OpenOptions::new();
+            let options = options.write(true).create(true).truncate(true).mode(0o600);
+            let fpm = format!("fpm address {} port {}\n", self.frr.fpm.ip(), self.frr.fpm.port());
+            let own = self.own_configuration();
+            let text = text.or(own).unwrap_or_default();
+            options
+                .open(&file)
+                .and_then(|mut file| file.write_all(format!("{fpm}{text}").as_bytes()))
+                .map_err(failed)?;
+            let mut vtysh = Command::new("vtysh");
+            vtysh.arg("-N").arg(self.folder.file_name().unwrap_or_default()).arg("-f").arg(&file);
+            let output = File::create(self.folder.join("bondstone.log")).map_err(|e| e.to_string())?;
+            vtysh.stdin(Stdio::null()).stdout(output.try_clone().map_err(|e| e.to_string())?).stderr(output);
+            vtysh.process_group(0).spawn().map_err(|e| format!("vtysh: {e}"))
+        };
+        match start() {
+            Ok(child) => self.vtysh = Some((child, Instant::now())),
+            Err(problem) => warn(&self.tenant, &format!("not configured: {problem}")),
+        }
+    }
+
+    /// Returns the configuration that FRR has for the pathspace.
+    fn own_configuration(&self) -> Option<String> {
+        let file = Path::new("/etc/frr").join(self.folder.file_name()?).join("frr.conf");
+        std::fs::read_to_string(file).ok()
+    }
+
+    /// Logs the errors of the configuration.
+    fn configured(&mut self) {
+        let Some((mut vtysh, _)) = self.vtysh.take() else { return };
+        // ignore errors: it has ended
+        let _ = vtysh.kill();
+        let _ = vtysh.wait();
+        let said = std::fs::read_to_string(self.folder.join("bondstone.log")).unwrap_or_default();
+        let errors: Vec<&str> = said.lines().filter(|line| line.contains('%')).take(ERRORS_MAX).collect();
+        match errors[..] {
+            [] => say(&Said::Info {
+                cause: format!("{} configured", self.tenant),
+                text: format!("tenant {}: FRR runs and is configured", self.tenant),
+            }),
+            _ => warn(&self.tenant, &format!("errors of the configuration of FRR: {}", errors.join("; "))),
+        }
+    }
+
+    pub(super) fn states(&self) -> impl Iterator<Item = DaemonState> {
+        self.daemons.iter().map(|daemon| DaemonState {
+            tenant: self.tenant.clone(),
+            daemon: daemon.name.clone(),
+            pid: daemon.process.as_ref().map(Child::id),
+            seconds: daemon.started.elapsed().as_secs(),
+            restarts: daemon.restarts,
+            ended: daemon.ended.clone(),
+        })
+    }
+
+    /// Asks the daemons to end, zebra last, so that the others can withdraw their routes.
+    pub(super) fn end(&mut self) {
+        for daemon in self.daemons.iter().rev() {
+            if let Some(process) = &daemon.process {
+                terminate(process.id());
+            }
+        }
+    }
+
+    /// Waits until they have ended; those that do not are killed.
+    pub(super) fn wait(mut self) {
+        let start = Instant::now();
+        for process in self.daemons.iter_mut().filter_map(|daemon| daemon.process.as_mut()) {
+            while matches!(process.try_wait(), Ok(None)) && start.elapsed() < END_TIMEOUT {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // ignore errors: it has ended
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        if let Some((mut vtysh, _)) = self.vtysh.take() {
+            let _ = vtysh.kill();
+            let _ = vtysh.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Daemon {
+    /// Starts it if it does not run and is due; returns true if it has ended.
+    fn poll(&mut self, tenant: &str, folder: &Path) -> bool {
+        if let Some(process) = &mut self.process {
+            let Ok(Some(status)) = process.try_wait() else { return false };
+            self.process = None;
+            if self.started.elapsed() >= RUNS_WELL {
+                self.delay = RESTART_DELAY;
+            }
+            let ended = describe(status);
+            warn(tenant, &format!("{} {ended}; it is started again in {} s", self.name, self.delay.as_secs()));
+            self.ended = Some(ended);
+            self.due = Instant::now() + self.delay;
+            self.delay = (self.delay * 2).min(RESTART_DELAY_MAX);
+            self.restarts += 1;
+            return true;
+        }
+        if Instant::now() < self.due {
+            return false;
+        }
+        end_orphan(&self.name, folder);
+        // ignore errors: there is none
+        let _ = std::fs::remove_file(folder.join(format!("{}.vty", self.name)));
+        self.started = Instant::now();
+        match self.command.spawn() {
+            Ok(mut process) => {
+                let outputs: [Option<Box<dyn Read + Send>>; 2] = [
+                    process.stdout.take().map(|output| Box::new(output) as _),
+                    process.stderr.take().map(|output| Box::new(output) as _),
+                ];
+                outputs.into_iter().flatten().for_each(|output| log(tenant, &self.name, output));
+                self.process = Some(process);
+            }
+            Err(e) => {
+                warn(tenant, &format!("{} cannot be started: {e}", self.name));
+                self.due = Instant::now() + self.delay;
+                self.delay = (self.delay * 2).min(RESTART_DELAY_MAX);
+            }
+        }
+        false
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("has ended with status {code}"),
+        (_, Some(signal)) => format!("was ended by signal {signal}"),
+        _ => "has ended".to_owned(),
+    }
+}
+
+/// Ends a daemon that a supervisor has left which was killed.
+fn end_orphan(name: &str, folder: &Path) {
+    let Ok(text) = std::fs::read_to_string(folder.join(format!("{name}.pid"))) else { return };
+    let Ok(pid) = text.trim().parse::<u32>() else { return };
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let start = Instant::now();
+    while program == Path::new(PROGRAMS).join(name) && Path::new("/proc").join(pid.to_string()).exists() {
+        if start.elapsed() >= END_TIMEOUT {
+            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            // ignore errors: it has ended
+            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
+            return;
+        }
+        terminate(pid);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn terminate(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // ignore errors: it has ended
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+/// Logs the output of a daemon, line by line.
+fn log(tenant: &str, daemon: &str, output: Box<dyn Read + Send>) {
+    let (tenant, name) = (tenant.to_owned(), daemon.to_owned());
+    let read = move || {
+        let mut output = BufReader::new(output);
+        let mut line = vec![];
+        while output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).is_ok_and(|len| len > 0) {
+            let text = String::from_utf8_lossy(&line).trim().to_owned();
+            if !text.is_empty() {
+                say(&Said::Warning {
+                    cause: format!("{tenant} {name}"),
+                    text: format!("tenant {tenant}: {name}: {text}"),
+                });
+            }
+            line.clear();
+        }
+    };
+    // ignore errors: without a thread its output is lost
+    let _ = std::thread::Builder::new().name("output".to_owned()).spawn(read);
+}
+
+fn warn(tenant: &str, problem: &str) {
+    say(&Said::Warning { cause: format!("{tenant} {problem}"), text: format!("tenant {tenant}: {problem}") });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn placeholders_have_values() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("frr.conf");
+        std::fs::write(&config, "router bgp @as@\n bgp router-id 10.0.0.@n@\nhostname @tenant@ a@b c@d.e@\n").unwrap();
+        let values = |pairs: &[(&str, &str)]| {
+            let values: BTreeMap<String, String> =
+                pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            Frr { daemons: vec![], config: Some(config.clone()), values, fpm: "127.0.0.1:2620".parse().unwrap() }
+        };
+        let text = configuration("blue", &values(&[("as", "65001"), ("n", "7")])).unwrap().unwrap();
+        assert_eq!(text, "router bgp 65001\n bgp router-id 10.0.0.7\nhostname blue a@b c@d.e@\n");
+        let missing = configuration("blue", &values(&[("as", "65001")])).unwrap_err();
+        assert!(missing.contains("@n@ has no value; add values.n"), "{missing}");
+    }
+}

@@ -1,0 +1,118 @@
+//! The process that runs the control planes.
+
+use super::frr::Daemons;
+use super::messages::{DaemonState, Order, Said};
+use super::namespace::Namespace;
+use crate::exit::Exit;
+use graph::ControlPlane;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Interval at which the daemons are checked.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A control plane.
+struct Plane {
+    namespace: Namespace,
+    /// Its daemons, and the settings that they run with.
+    running: Option<(ControlPlane, Daemons)>,
+}
+
+/// Runs control planes until standard input ends.
+pub(crate) fn supervise() -> anyhow::Result<Exit> {
+    // a service manager sends them to all processes; the end of the run ends this one
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    let (sender, orders) = channel();
+    std::thread::Builder::new().name("orders".to_owned()).spawn(move || {
+        let orders = std::io::stdin().lines().map_while(Result::ok).map(|line| serde_json::from_str::<Order>(&line));
+        for order in orders.map_while(Result::ok) {
+            if sender.send(order).is_err() {
+                return;
+            }
+        }
+    })?;
+    let mut planes: BTreeMap<String, Plane> = BTreeMap::new();
+    loop {
+        match orders.recv_timeout(INTERVAL) {
+            Ok(order) => {
+                let reply = execute(order, &mut planes);
+                say(&Said::Reply(reply.map(|()| states(&planes))));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        for (_, daemons) in planes.values_mut().filter_map(|plane| plane.running.as_mut()) {
+            daemons.poll();
+        }
+    }
+    end(planes.values_mut());
+    Ok(Exit::Success)
+}
+
+fn execute(order: Order, planes: &mut BTreeMap<String, Plane>) -> Result<(), String> {
+    match order {
+        Order::States => Ok(()),
+        Order::EndDaemons => {
+            end(planes.values_mut());
+            Ok(())
+        }
+        Order::Prepare(wanted) => {
+            for ControlPlane { tenant, namespace, frr } in wanted {
+                let of = |e: String| format!("tenant {tenant}: {e}");
+                frr.map_or(Ok(()), |frr| super::frr::check(&frr)).map_err(of)?;
+                if !planes.contains_key(&namespace) {
+                    let opened = Namespace::open(&namespace).map_err(of)?;
+                    planes.insert(namespace, Plane { namespace: opened, running: None });
+                }
+            }
+            Ok(())
+        }
+        Order::Run(wanted) => {
+            let is_wanted = |name: &String| wanted.iter().any(|plane| plane.namespace == *name);
+            let gone: Vec<String> = planes.keys().filter(|name| !is_wanted(name)).cloned().collect();
+            let mut gone: Vec<Plane> = gone.iter().filter_map(|name| planes.remove(name)).collect();
+            end(gone.iter_mut());
+            drop(gone);
+            for wanted in wanted {
+                let Some(plane) = planes.get_mut(&wanted.namespace) else { continue };
+                if plane.running.as_ref().is_some_and(|(running, _)| *running == wanted) {
+                    continue;
+                }
+                end([&mut *plane].into_iter());
+                if let Some(frr) = &wanted.frr {
+                    let daemons = Daemons::new(&wanted.tenant, &plane.namespace, frr);
+                    plane.running = Some((wanted, daemons));
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Ends the daemons of control planes, all at once.
+fn end<'a>(planes: impl Iterator<Item = &'a mut Plane>) {
+    let mut running: Vec<Daemons> =
+        planes.filter_map(|plane| plane.running.take()).map(|(_, daemons)| daemons).collect();
+    running.iter_mut().for_each(Daemons::end);
+    running.into_iter().for_each(Daemons::wait);
+}
+
+fn states(planes: &BTreeMap<String, Plane>) -> Vec<DaemonState> {
+    planes.values().filter_map(|plane| plane.running.as_ref()).flat_map(|(_, daemons)| daemons.states()).collect()
+}
+
+/// Sends a message to the run.
+pub(super) fn say(said: &Said) {
+    if let Ok(mut line) = serde_json::to_vec(said) {
+        line.push(b'\n');
+        // ignore errors: the run has ended
+        let _ = std::io::stdout().lock().write_all(&line);
+    }
+}

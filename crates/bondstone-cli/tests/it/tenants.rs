@@ -1,0 +1,218 @@
+//! Tenants of a router with FRR in namespaces that Bondstone makes.
+
+use crate::common::frr::{self, Frr};
+use crate::common::gateway::accounted;
+use crate::common::instance::{command, program};
+use crate::common::namespace::{Namespace, done, possible};
+use crate::common::{LIMIT, Running, Scratch, alone};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Configuration of the tenants' FRR, with different numbers of the autonomous systems.
+const TEMPLATE: &str = "\
+hostname @tenant@
+router bgp @as@
+ no bgp ebgp-requires-policy
+ neighbor 10.9.0.2 remote-as 65100
+ neighbor 10.9.0.2 timers connect 1
+";
+
+/// A tenant with a host and a neighbor.
+struct Site {
+    name: &'static str,
+    /// Namespace of the control plane.
+    control: String,
+    host: Namespace,
+    peer: Namespace,
+}
+
+impl Site {
+    fn new(name: &'static str) -> Site {
+        let control = format!("bs-{}-{name}", std::process::id());
+        Site { name, control, host: Namespace::new(&format!("{name}-h")), peer: Namespace::new(&format!("{name}-p")) }
+    }
+
+    /// Returns ports, interfaces and settings of the tenant.
+    fn settings(&self, number: u16, limits: &str) -> String {
+        let Site { name, control, host, peer } = self;
+        format!(
+            "port.{name}-lan = {{ device = \"tap:{name}-h0\", namespace = \"{}\" }}\n\
+             port.{name}-wan = {{ device = \"tap:{name}-p0\", namespace = \"{}\" }}\n\
+             nf.router.interface.{name}-lan = {{ addresses = [\"10.8.0.1/24\"], tenant = \"{name}\" }}\n\
+             nf.router.interface.{name}-wan = {{ addresses = [\"10.9.0.1/24\"], tenant = \"{name}\" }}\n\
+             nf.router.tenant.{name} = {{ namespace = \"{control}\", frr = {{ daemons = [\"bgpd\"], \
+             config = \"frr.conf\", values.as = \"{number}\" }}, fpm = {{ {limits} }} }}\n",
+            host.0, peer.0
+        )
+    }
+
+    /// Configures host and neighbor; the latter announces prefixes.
+    fn connect<'a>(&'a self, scratch: &Scratch, prefixes: &[&str]) -> Frr<'a> {
+        self.configure();
+        let mut bgpd = format!(
+            "router bgp 65100\n bgp router-id 10.9.0.2\n no bgp ebgp-requires-policy\n no bgp network import-check\n \
+             neighbor 10.9.0.1 remote-as external\n neighbor 10.9.0.1 timers connect 1\n address-family ipv4 unicast\n"
+        );
+        for prefix in prefixes {
+            self.peer.ip(&format!("addr add {} dev lo", prefix.replace(".0/24", ".1/32")));
+            bgpd += &format!("  network {prefix}\n");
+        }
+        Frr::start(scratch, &self.peer, &[("bgpd", &bgpd)])
+    }
+
+    /// Configures the taps of a run.
+    fn configure(&self) {
+        let Site { name, host, peer, .. } = self;
+        host.configure(&format!("{name}-h0"), &["10.8.0.2/24"]);
+        host.ip("route add default via 10.8.0.1");
+        peer.configure(&format!("{name}-p0"), &["10.9.0.2/24"]);
+        peer.ip("route add default via 10.9.0.1");
+    }
+
+    fn reaches(&self, address: &str) -> bool {
+        let mut ping = self.host.command("ping");
+        ping.args(["-c", "3", "-i", "0.1", "-W", "2", address]).output().unwrap().status.success()
+    }
+}
+
+/// Returns the state of a tenant.
+fn tenant(sockets: &Path, name: &str) -> Value {
+    let said = command(sockets, &["tenant", "show", name, "--json"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    serde_json::from_str::<Value>(&said.out).unwrap()["tenants"][0].take()
+}
+
+/// Waits until the state of a tenant satisfies `wanted`.
+#[track_caller]
+fn until(sockets: &Path, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let state = tenant(sockets, name);
+        if wanted(&state) {
+            return state;
+        }
+        assert!(Instant::now() < deadline, "{state:#}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn has_routes(n: u64) -> impl Fn(&Value) -> bool {
+    move |tenant| tenant["installed_routes"] == n && tenant["peer"].is_string()
+}
+
+fn process(tenant: &Value, daemon: &str) -> u64 {
+    let all = tenant["daemons"].as_array().unwrap();
+    let found = all.iter().find(|state| state["name"] == daemon).unwrap();
+    found["pid"].as_u64().unwrap_or_else(|| panic!("{tenant:#}"))
+}
+
+fn runs(pid: u64) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// Starts a run. Namespaces that it makes are visible here, which they would not be with `ip netns exec`.
+fn start(own: &Namespace, file: &Path, sockets: &Path) -> Running {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{}", own.0)).arg("--").arg(program(sockets).get_program());
+    let mut running = Running::start(command.env("BONDSTONE_RUNTIME_DIR", sockets).arg("run").arg(file).arg("--json"));
+    running.started();
+    running
+}
+
+#[test]
+fn tenants_have_routes_and_routing_daemons_of_their_own() {
+    let _one = alone();
+    if !possible(&["ping", "nsenter"]) || !frr::installed() {
+        return;
+    }
+    let (scratch, own) = (Scratch::new(), Namespace::new("own"));
+    let (blue, red) = (Site::new("blue"), Site::new("red"));
+    scratch.write("frr.conf", TEMPLATE.to_owned());
+    let limits = "stale_time = 20, routes_max = 100, prefixes = [\"198.51.0.0/16\"]";
+    let text = format!(
+        "bondstone = 1\nnf.router.kind = \"l3fwd\"\n\
+         chain = [{}]\n{}{}",
+        ["blue-lan", "blue-wan", "red-lan", "red-wan"]
+            .map(|port| format!("{{ path = [\"{port}\", \"router\"] }}"))
+            .join(", "),
+        blue.settings(65001, limits),
+        red.settings(65002, limits)
+    );
+    let (file, sockets) = (scratch.write("router.toml", text), scratch.path("sockets"));
+    let running = start(&own, &file, &sockets);
+    // both neighbors announce the first prefix, and one that the tenant may not use
+    let _blue_peer = blue.connect(&scratch, &["198.51.1.0/24", "203.0.113.0/24"]);
+    let _red_peer = red.connect(&scratch, &["198.51.1.0/24", "198.51.2.0/24", "203.0.113.0/24"]);
+    until(&sockets, "blue", has_routes(1));
+    until(&sockets, "red", has_routes(2));
+    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+    assert!(!blue.reaches("198.51.2.1") && !blue.reaches("203.0.113.1"));
+    let listed = command(&sockets, &["routes", "list", "--tenant", "red"]);
+    assert!(listed.out.contains("198.51.2.0/24") && !listed.out.contains("203.0.113"), "{}", listed.out);
+    let listed = command(&sockets, &["tenant", "list"]);
+    assert_eq!(listed.out.matches(" connected ").count(), 2, "{}", listed.out);
+
+    // a daemon that is killed is started again; meanwhile packets are forwarded
+    let state = tenant(&sockets, "blue");
+    let killed = process(&state, "bgpd");
+    done(Command::new("kill").args(["-9", &killed.to_string()]));
+    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.1.1"));
+    let state = until(&sockets, "blue", |state| {
+        state["daemons"].as_array().unwrap().iter().any(|daemon| daemon["name"] == "bgpd" && daemon["restarts"] == 1)
+            && has_routes(1)(state)
+    });
+    assert!(state.to_string().contains("was ended by signal 9"), "{state:#}");
+    // so is zebra, which sends the routes again
+    done(Command::new("kill").args(["-9", &process(&tenant(&sockets, "red"), "zebra").to_string()]));
+    assert!(red.reaches("198.51.2.1"));
+    until(&sockets, "red", |state| state["peer"].is_null());
+    until(&sockets, "red", has_routes(2));
+
+    // a tenant is added and removed, and the others do not change
+    let daemons = || ["blue", "red"].map(|name| process(&tenant(&sockets, name), "bgpd"));
+    let before = daemons();
+    let green = Site::new("green");
+    let device = "green-lan=tap:green-h0";
+    let add = ["tenant", "add", "green", "--interface", "green-lan=10.8.0.1/24", "--device", device];
+    let said = command(&sockets, &[&add[..], &["--namespace", &green.control, "--frr", "ospfd"]].concat());
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+    until(&sockets, "green", |state| state["peer"].is_string());
+    let taps = done(Command::new("ip").args(["-n", &green.control, "-brief", "addr"]));
+    assert!(String::from_utf8_lossy(&taps.stdout).contains("10.8.0.1/24"), "{taps:?}");
+    let ospfd = process(&tenant(&sockets, "green"), "ospfd");
+    let again = command(&sockets, &add);
+    assert!(again.status == Some(2) && again.err.contains("has a tenant of this name"), "{}", again.err);
+    let said = command(&sockets, &["tenant", "rm", "green"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    assert!(!runs(ospfd) && !Path::new("/run/netns").join(&green.control).exists());
+    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+    assert_eq!(daemons(), before);
+    assert!(has_routes(1)(&tenant(&sockets, "blue")) && has_routes(2)(&tenant(&sockets, "red")));
+
+    // a run that is killed leaves nothing
+    let daemons: Vec<u64> = ["blue", "red"]
+        .iter()
+        .flat_map(|name| tenant(&sockets, name)["daemons"].as_array().unwrap().clone())
+        .map(|daemon| daemon["pid"].as_u64().unwrap())
+        .collect();
+    done(Command::new("kill").args(["-9", &running.id().to_string()]));
+    drop(running);
+    let deadline = Instant::now() + LIMIT;
+    let namespaces = || [&blue, &red].map(|site| Path::new("/run/netns").join(&site.control));
+    while daemons.iter().any(|pid| runs(*pid)) || namespaces().iter().any(|namespace| namespace.exists()) {
+        assert!(Instant::now() < deadline, "{daemons:?}, {:?}", namespaces());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // and the next one has the routes again
+    let running = start(&own, &file, &sockets);
+    blue.configure();
+    red.configure();
+    until(&sockets, "blue", has_routes(1));
+    until(&sockets, "red", has_routes(2));
+    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+    accounted(&running.terminate().summary(130));
+    assert!(namespaces().iter().all(|namespace| !namespace.exists()));
+}
