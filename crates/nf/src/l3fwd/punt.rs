@@ -28,17 +28,21 @@ impl Router {
     /// Sends a packet to a representor.
     pub(super) fn punt(&mut self, cx: &mut Context<'_>, representor: usize, packet: Packet) {
         match self.punt.admit(cx, representor, packet.data()) {
-            true => cx.emit(self.output_of(representor), packet),
-            false => self.drop(cx, DropReason::PuntExceeded, packet),
+            Some(class) => {
+                self.punt.punted[class].add(1);
+                cx.emit(self.output_of(representor), packet);
+            }
+            None => self.drop(cx, DropReason::PuntExceeded, packet),
         }
     }
 
     /// Sends a copy of a frame, which the router processes itself, to the representor of an interface if it has one.
     pub(super) fn punt_copy(&mut self, cx: &mut Context<'_>, interface: usize, frame: &[u8]) {
         if let Some(representor) = self.config.interfaces[interface].representor
-            && self.punt.admit(cx, representor, frame)
+            && let Some(class) = self.punt.admit(cx, representor, frame)
             && let Some(copy) = self.alloc_frame(cx, frame)
         {
+            self.punt.punted[class].add(1);
             cx.emit(self.output_of(representor), copy);
         }
     }

@@ -38,7 +38,7 @@ pub struct Settings {
     pub(super) icmp_rate: u32,
     /// Accepts the routes of a routing daemon by the Forwarding Plane Manager protocol of FRR.
     pub(super) fpm: Option<FpmSettings>,
-    /// Maximum rates of packets to the control plane, per class, interface and core: arp, nd, bgp, ospf, bfd, icmp and
+    /// Maximum rates of packets to the control plane, per class and interface: arp, nd, bgp, ospf, bfd, icmp and
     /// other.
     pub(super) punt: PuntSettings,
 }

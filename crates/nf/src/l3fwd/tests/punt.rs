@@ -203,6 +203,36 @@ punt = { other = \"100 pps\" }
 }
 
 #[test]
+fn copies_of_the_router_share_the_rate_of_an_interface() {
+    let settings = format!("{INTERFACES}{DEFAULT}punt = {{ other = \"100 pps\" }}\n");
+    let mut copies = HarnessBuilder::new::<L3fwd>(&settings).build_copies(2).unwrap();
+    let frames = vec![build::tcp4([10, 0, 0, 5], [10, 0, 0, 1], 1, 22).dst_mac(LAN).pad_to(60).to_vec(); 6];
+    let punted: Vec<_> = copies.iter_mut().map(|r| r.feed_input(FROM_LAN, &frames)[TO_LAN_HOST].len()).collect();
+    assert_eq!(punted, [6, 4], "a burst of 10");
+    let counted = |name: &str| copies.iter().map(|r| r.counter(name)).collect::<Vec<_>>();
+    assert_eq!((counted("punted_other"), counted("punt_exceeded_other")), (vec![6, 4], vec![0, 2]));
+}
+
+#[test]
+fn copies_without_a_buffer_are_not_counted_as_punted() {
+    let builder = HarnessBuilder::new::<L3fwd>(&format!("{INTERFACES}{DEFAULT}"));
+    let reply = arp::Repr {
+        operation: arp::Operation::Reply,
+        sender_mac: HOST,
+        sender_ip: [10, 0, 0, 5].into(),
+        target_mac: LAN,
+        target_ip: [10, 0, 0, 1].into(),
+    };
+    let reply = build::arp(reply).src_mac(HOST).dst_mac(LAN).pad_to(60).to_vec();
+    for (buffers, copies) in [(1, 0), (2, 1)] {
+        let mut r = builder.clone().buffers(buffers).build().unwrap();
+        assert_eq!(r.feed_input(FROM_LAN, core::slice::from_ref(&reply))[TO_LAN_HOST].len(), copies);
+        let counts = ["punted_arp", "punt_exceeded_arp", "no_buffer"].map(|name| r.counter(name));
+        assert_eq!(counts, [copies as u64, 0, 1 - copies as u64], "{buffers} buffers");
+    }
+}
+
+#[test]
 fn frames_of_the_control_plane_leave_unchanged_by_its_interface() {
     let mut r = punting("");
     let out = |frame: build::Frame<ipv4::Repr, wire::udp::Repr>| frame.src_mac(LAN).dst_mac(HOST);
