@@ -74,7 +74,10 @@ fn punted() -> Vec<(Vec<u8>, &'static str)> {
                 .to_vec(),
             "other",
         ),
-        (build::udp4([0, 0, 0, 0], [255; 4], 68, 67).dst_mac(MacAddr::BROADCAST).pad_to(60).to_vec(), "other"),
+        (build::udp4([0, 0, 0, 0], [255; 4], 68, 67).dst_mac(MacAddr::BROADCAST).pad_to(60).to_vec(), "dhcp"),
+        (udp(68), "dhcp"),
+        (build::udp6(v6("fe80::5"), v6("ff02::1:2"), 546, 547).dst_mac(group6("ff02::1:2")).to_vec(), "dhcp"),
+        (build::udp6(host6, own6, 547, 546).dst_mac(LAN).to_vec(), "dhcp"),
         // fragments have no ports
         (build::tcp4(host, own, 179, 179).fragment(0, true).dst_mac(LAN).pad_to(60).to_vec(), "other"),
         (build::tcp4(host, own, 179, 179).fragment(8, false).dst_mac(LAN).pad_to(60).to_vec(), "other"),
