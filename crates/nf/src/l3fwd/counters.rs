@@ -37,7 +37,8 @@ graph::named_enum! {
         NoFragmentBuffer = "no_fragment_buffer",
         /// The rate of the packet's class to the control plane is exceeded.
         PuntExceeded = "punt_exceeded",
-        /// The control plane sent a frame with another source MAC address than the interface's, or longer than its MTU.
+        /// The control plane sent a frame with another source MAC address than the interface's, longer than its MTU,
+        /// neither ARP nor IP, or to a reserved group of bridges.
         InjectRefused = "inject_refused",
     }
 }

@@ -10,7 +10,11 @@ use super::router::Router;
 use graph::Context;
 use packet::{Batch, Packet};
 use std::net::IpAddr;
-use wire::ethernet;
+use wire::{EtherType, ethernet};
+
+/// First bytes of the group addresses that bridges reserve for protocols of a link, such as STP and LLDP (IEEE 802.1Q
+/// §8.6.3).
+const BRIDGE_GROUPS: [u8; 5] = [0x01, 0x80, 0xc2, 0, 0];
 
 impl Interface {
     /// Returns true if packets to a broadcast or multicast address go to the control plane: limited broadcast, and the
@@ -53,22 +57,30 @@ impl Router {
     }
 
     /// Sends packets that were received from a representor by its interface, unchanged: the control plane has chosen
-    /// both by its own routes. Drops frames from another MAC address and those longer than the MTU.
+    /// both by its own routes. Drops frames that the interface must not send.
     #[cold]
     pub(super) fn inject(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
         let representor = usize::from(input).checked_sub(self.config.interfaces.len());
-        let Some(&interface) = representor.and_then(|n| self.config.representors.get(n)) else {
-            return batch.clear();
-        };
-        let Interface { mac, mtu, .. } = self.config.interfaces[interface];
-        let longest = ETHERNET_LEN + usize::from(mtu);
-        let is_refused = |packet: &mut Packet| {
-            let frame = packet.data();
-            let is_own = ethernet::Frame::new(frame).is_ok_and(|frame| frame.header().src() == mac);
-            (!is_own || frame.len() > longest).then_some(())
-        };
+        let interface = representor.and_then(|n| self.config.representors.get(n)).copied();
+        let own = interface.map(|n| &self.config.interfaces[n]);
+        let is_refused = |packet: &mut Packet| (!own.is_some_and(|own| own.may_send(packet.data()))).then_some(());
         batch.extract_if(is_refused, |(), packet| cx.drop(DropReason::InjectRefused, packet));
         self.punt.injected.add(batch.len() as u64);
-        cx.set_output(interface as u8 + 1);
+        if let Some(interface) = interface {
+            cx.set_output(interface as u8 + 1);
+        }
+    }
+}
+
+impl Interface {
+    /// Returns true if a frame of the control plane may be sent: ARP and IP from the interface's MAC address, not longer
+    /// than its MTU, and not to the addresses of protocols of bridges.
+    fn may_send(&self, frame: &[u8]) -> bool {
+        let Ok(link) = ethernet::Frame::new(frame) else { return false };
+        let link = link.header();
+        link.src() == self.mac
+            && [EtherType::ARP, EtherType::IPV4, EtherType::IPV6].contains(&link.ether_type())
+            && !link.dst().0.starts_with(&BRIDGE_GROUPS)
+            && frame.len() <= ETHERNET_LEN + usize::from(self.mtu)
     }
 }

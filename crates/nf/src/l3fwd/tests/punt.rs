@@ -244,15 +244,34 @@ fn frames_of_the_control_plane_leave_unchanged_by_its_interface() {
     let request = build::arp_request([10, 0, 0, 1], [10, 0, 0, 5]).src_mac(LAN);
     let longest = out(udp.clone()).payload(&[7; 1472]).to_vec();
     assert_eq!(longest.len(), 1514);
-    let sent = [out(udp.clone()).ttl(1).to_vec(), hello.to_vec(), request.to_vec(), longest];
+    let hello6 = build::ipv6(ndp::link_local(LAN), v6("ff02::5"), IpProtocol(89)).ttl(1).src_mac(LAN);
+    let sent = [out(udp.clone()).ttl(1).to_vec(), hello.to_vec(), hello6.to_vec(), request.to_vec(), longest];
     let mut frames = sent.to_vec();
     let mut foreign = out(udp.clone()).src_mac(HOST).to_vec();
     foreign.truncate(50);
-    frames.extend([foreign, out(udp).payload(&[7; 1473]).to_vec(), vec![2; 13]]);
+    let of_type = |ether_type: u16, dst: [u8; 6]| {
+        let mut frame = out(udp.clone()).pad_to(60).dst_mac(MacAddr(dst)).to_vec();
+        frame[12..14].copy_from_slice(&ether_type.to_be_bytes());
+        frame
+    };
+    let refused = [
+        foreign,
+        out(udp.clone()).payload(&[7; 1473]).to_vec(),
+        vec![2; 13],
+        // a virtual router's address
+        out(udp.clone()).src_mac(MacAddr([0, 0, 0x5e, 0, 1, 7])).to_vec(),
+        // VLAN, LLDP, LACP, a length as in IS-IS and STP
+        of_type(0x8100, HOST.0),
+        of_type(0x88cc, [1, 0x80, 0xc2, 0, 0, 0x0e]),
+        of_type(0x8809, [1, 0x80, 0xc2, 0, 0, 2]),
+        of_type(46, [1, 0x80, 0xc2, 0, 0, 0]),
+        of_type(0x0800, [1, 0x80, 0xc2, 0, 0, 0x21]),
+    ];
+    frames.extend(refused.clone());
     let all = r.feed_input(FROM_LAN_HOST, &frames);
     assert_eq!(all[1], sent);
     assert_eq!(all.concat().len(), sent.len());
-    assert_eq!((r.drops(), r.counter("injected")), (vec![("inject_refused", 3)], 4));
+    assert_eq!((r.drops(), r.counter("injected")), (vec![("inject_refused", refused.len() as u64)], 5));
     assert_eq!(r.counter("neighbour_requests"), 0);
 }
 
