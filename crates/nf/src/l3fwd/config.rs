@@ -143,6 +143,11 @@ impl Config {
         })
     }
 
+    /// Returns the interfaces with the same control plane as an interface: all.
+    pub(super) fn control_plane_of(&self, _interface: usize) -> impl Iterator<Item = &Interface> {
+        self.interfaces.iter()
+    }
+
     /// Returns true if a routing daemon may install a route to a prefix.
     pub(super) fn is_allowed(&self, net: IpNet) -> bool {
         let prefixes = self.fpm.as_ref().map_or(&[][..], |fpm| &fpm.prefixes);

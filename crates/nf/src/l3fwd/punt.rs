@@ -3,34 +3,64 @@
 pub(super) mod class;
 pub(super) mod limits;
 
-use super::config::Interface;
+use super::config::{Config, Interface};
 use super::counters::DropReason;
 use super::headers::ETHERNET_LEN;
 use super::router::Router;
 use graph::Context;
 use packet::{Batch, Packet};
 use std::net::IpAddr;
-use wire::{EtherType, ethernet};
+use wire::{EtherType, MacAddr, ethernet};
 
 /// First bytes of the group addresses that bridges reserve for protocols of a link, such as STP and LLDP (IEEE 802.1Q
 /// §8.6.3).
 const BRIDGE_GROUPS: [u8; 5] = [0x01, 0x80, 0xc2, 0, 0];
 
-impl Interface {
-    /// Returns true if packets to a broadcast or multicast address go to the control plane: limited broadcast, and the
-    /// link-local groups of routing protocols, 224.0.0.0/24 and ff02::/16.
-    pub(super) fn punts_group(&self, group: IpAddr) -> bool {
-        let is_link_local = match group {
-            IpAddr::V4(group) => group.is_broadcast() || group.octets().starts_with(&[224, 0, 0]),
-            IpAddr::V6(group) => group.segments()[0] == 0xff02,
-        };
-        self.representor.is_some() && is_link_local
+/// Returns true if packets to a broadcast or multicast address may go to the control plane: limited broadcast, and the
+/// link-local groups of routing protocols, 224.0.0.0/24 and ff02::/16.
+pub(super) fn is_punted_group(group: IpAddr) -> bool {
+    match group {
+        IpAddr::V4(group) => group.is_broadcast() || group.octets().starts_with(&[224, 0, 0]),
+        IpAddr::V6(group) => group.segments()[0] == 0xff02,
+    }
+}
+
+/// Representor that receives a packet to the router.
+#[derive(Clone, Copy)]
+pub(super) struct PuntTarget {
+    representor: usize,
+    /// MAC address of its interface, with which alone the control plane accepts a packet that another interface received.
+    mac: Option<MacAddr>,
+}
+
+impl Config {
+    /// Returns the representor for a packet to the router: that of the interface which received it, by which routing
+    /// protocols recognise their neighbours, or else that of the interface which has the address.
+    pub(super) fn punt_target(&self, received_from: usize, dst: IpAddr) -> Option<PuntTarget> {
+        if let Some(representor) = self.interfaces[received_from].representor {
+            return Some(PuntTarget { representor, mac: None });
+        }
+        if matches!(dst, IpAddr::V6(dst) if dst.is_unicast_link_local()) {
+            return None;
+        }
+        let owners = self.control_plane_of(received_from).filter(|owner| owner.has(dst));
+        owners.filter_map(|owner| Some(PuntTarget { representor: owner.representor?, mac: Some(owner.mac) })).next()
     }
 }
 
 impl Router {
     /// Sends a packet to a representor.
-    pub(super) fn punt(&mut self, cx: &mut Context<'_>, representor: usize, packet: Packet) {
+    pub(super) fn punt(
+        &mut self,
+        cx: &mut Context<'_>,
+        PuntTarget { representor, mac }: PuntTarget,
+        mut packet: Packet,
+    ) {
+        if let Some(mac) = mac
+            && let Some(dst) = packet.data_mut().first_chunk_mut()
+        {
+            *dst = mac.0;
+        }
         match self.punt.admit(cx, representor, packet.data()) {
             Some(class) => {
                 self.punt.punted[class].add(1);

@@ -28,16 +28,6 @@ fn punted() -> Vec<(Vec<u8>, &'static str)> {
     let udp = |to: u16| build::udp4(host, own, 49_152, to).dst_mac(LAN).ttl(255).pad_to(60).to_vec();
     let ospf = IpProtocol(89);
     let group6 = |group: &str| ndp::multicast_mac(v6(group));
-    let solicitation = build::icmp6(v6("fe80::5"), v6("ff02::2"), icmpv6::Repr::EchoRequest { id: 0, seq: 0 });
-    let mut router_solicitation = solicitation.ttl(255).dst_mac(group6("ff02::2")).to_vec();
-    // type 133 with a correct checksum
-    router_solicitation[54] = 133;
-    let sum = wire::checksum::update16(
-        u16::from_be_bytes([router_solicitation[56], router_solicitation[57]]),
-        0x8000,
-        0x8500,
-    );
-    router_solicitation[56..58].copy_from_slice(&sum.to_be_bytes());
     let alert = OptionBytes::new(&[148, 4, 0, 0]).unwrap();
     vec![
         (tcp(40_000, 179), "bgp"),
@@ -60,7 +50,9 @@ fn punted() -> Vec<(Vec<u8>, &'static str)> {
         (build::echo6(host6, own6, 1, 2).dst_mac(LAN).to_vec(), "icmp"),
         (build::echo6(host6, ndp::link_local(LAN), 1, 2).dst_mac(LAN).to_vec(), "icmp"),
         (build::echo6(host6, v6("2001:db8:2::2"), 1, 2).dst_mac(LAN).to_vec(), "icmp"),
-        (router_solicitation, "nd"),
+        (neighbor_discovery(133, v6("fe80::5"), v6("ff02::2"), 255), "nd"),
+        (neighbor_discovery(134, v6("fe80::5"), v6("ff02::1"), 255), "nd"),
+        (neighbor_discovery(137, v6("fe80::5"), own6, 255), "nd"),
         // VRRP, IGMP with a router alert
         (
             build::ipv4(host, [224, 0, 0, 18], IpProtocol(112)).dst_mac(MacAddr([1, 0, 0x5e, 0, 0, 18])).to_vec(),
@@ -78,6 +70,14 @@ fn punted() -> Vec<(Vec<u8>, &'static str)> {
         (udp(68), "dhcp"),
         (build::udp6(v6("fe80::5"), v6("ff02::1:2"), 546, 547).dst_mac(group6("ff02::1:2")).to_vec(), "dhcp"),
         (build::udp6(host6, own6, 547, 546).dst_mac(LAN).to_vec(), "dhcp"),
+        (
+            build::echo6(v6("fe80::5"), v6("ff02::16"), 1, 2)
+                .extension(IpProtocol::HOP_BY_HOP, &[5, 2, 0, 0, 1, 0])
+                .ttl(1)
+                .dst_mac(group6("ff02::16"))
+                .to_vec(),
+            "icmp",
+        ),
         // fragments have no ports
         (build::tcp4(host, own, 179, 179).fragment(0, true).dst_mac(LAN).pad_to(60).to_vec(), "other"),
         (build::tcp4(host, own, 179, 179).fragment(8, false).dst_mac(LAN).pad_to(60).to_vec(), "other"),
@@ -98,11 +98,47 @@ fn packets_to_the_router_go_unchanged_to_the_representor_and_are_counted_by_clas
         assert_eq!((out.concat().len(), r.counter(&format!("punted_{class}"))), (0, before + 1), "{class}");
     }
     assert_eq!((r.drops(), r.created()), (vec![], 0));
-    // the other interface has no representor: packets leave by `local`, and the router answers echo requests
-    let ssh = build::tcp4([192, 0, 2, 9], [192, 0, 2, 2], 1, 22).dst_mac(WAN).pad_to(60).to_vec();
-    let echo = build::echo4([192, 0, 2, 9], [10, 0, 0, 1], 1, 2).dst_mac(WAN).pad_to(60).to_vec();
-    let out = r.feed_input(FROM_WAN, &[ssh, echo]);
-    assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1, 0]);
+}
+
+#[test]
+fn packets_from_an_interface_without_a_representor_go_to_that_of_the_address() {
+    let mut r = punting("");
+    let host6 = v6("2001:db8:2::9");
+    let ssh = |own: [u8; 4]| build::tcp4([192, 0, 2, 9], own, 1, 22).dst_mac(WAN).pad_to(60);
+    let echo = |own: [u8; 4]| build::echo4([192, 0, 2, 9], own, 1, 2).dst_mac(WAN).pad_to(60);
+    let echo6 = |own: Ipv6Addr| build::echo6(host6, own, 1, 2).dst_mac(WAN);
+    // addresses of `lan`: with the MAC address of `lan`, otherwise unchanged
+    let (lan, lan6) = ([10, 0, 0, 1], v6("2001:db8:1::1"));
+    let out = r.feed_input(FROM_WAN, &[ssh(lan).to_vec(), echo(lan).to_vec(), echo6(lan6).to_vec()]);
+    let readdressed =
+        [ssh(lan).dst_mac(LAN).to_vec(), echo(lan).dst_mac(LAN).to_vec(), echo6(lan6).dst_mac(LAN).to_vec()];
+    assert_eq!((&out[TO_LAN_HOST][..], out.concat().len()), (&readdressed[..], 3));
+    // addresses of `wan`: the router answers echo requests, and other packets leave by `local`
+    let (wan, wan6) = ([192, 0, 2, 2], v6("2001:db8:2::2"));
+    let own = [ssh(wan).to_vec(), echo(wan).to_vec(), echo6(wan6).to_vec(), echo6(ndp::link_local(WAN)).to_vec()];
+    let out = r.feed_input(FROM_WAN, &own);
+    assert_eq!(out.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 3, 0]);
+    assert_eq!(out[0], [ssh(wan).to_vec()]);
+    assert_eq!((r.drops(), r.counter("punted_icmp"), r.counter("punted_other")), (vec![], 2, 1));
+    // groups go to the interface that received them only, and link-local addresses are those of a link
+    let hello = build::ipv4([192, 0, 2, 9], [224, 0, 0, 5], IpProtocol(89)).dst_mac(MacAddr([1, 0, 0x5e, 0, 0, 5]));
+    let hello6 = build::ipv6(v6("fe80::9"), v6("ff02::5"), IpProtocol(89)).dst_mac(ndp::multicast_mac(v6("ff02::5")));
+    let other_link = echo6(ndp::link_local(LAN));
+    let out = r.feed_input(FROM_WAN, &[hello.pad_to(60).to_vec(), hello6.to_vec(), other_link.to_vec()]);
+    assert_eq!((out.concat().len(), r.drops()), (0, vec![("martian", 1), ("multicast", 2)]));
+}
+
+/// Returns a message of a type, 133 to 137, with a correct checksum.
+fn neighbor_discovery(message_type: u8, from: Ipv6Addr, to: Ipv6Addr, hop_limit: u8) -> Vec<u8> {
+    let mac = if to.is_multicast() { ndp::multicast_mac(to) } else { LAN };
+    let target = from.octets();
+    let message = build::icmp6(from, to, icmpv6::Repr::NeighborSolicitation).payload(&target).ttl(hop_limit);
+    let mut frame = message.dst_mac(mac).to_vec();
+    let sum = u16::from_be_bytes([frame[56], frame[57]]);
+    let (old, new) = (u16::from_be_bytes([frame[54], 0]), u16::from_be_bytes([message_type, 0]));
+    frame[54] = message_type;
+    frame[56..58].copy_from_slice(&wire::checksum::update16(sum, old, new).to_be_bytes());
+    frame
 }
 
 #[test]
