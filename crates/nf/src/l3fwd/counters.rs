@@ -20,6 +20,8 @@ graph::named_enum! {
         /// The packet has a source route option (RFC 7126 §4.3).
         SourceRoute = "source_route",
         TtlExpired = "ttl_expired",
+        /// A message that only neighbours may send, with a TTL or hop limit other than 255 (RFC 5082).
+        Gtsm = "gtsm",
         TooBig = "too_big",
         /// Replaced by its fragments.
         Fragmented = "fragmented",

@@ -1,6 +1,7 @@
 //! Punting and injection: packets between an interface and its representor, the port of the control plane.
 
 pub(super) mod class;
+pub(super) mod gtsm;
 pub(super) mod limits;
 
 use super::config::{Config, Interface};

@@ -6,7 +6,7 @@ use super::fib::adjacency::{AdjacencyKind, AdjacencyValue};
 use super::fragment;
 use super::headers::ETHERNET_LEN;
 use super::icmp_errors::IcmpError;
-use super::punt::{PuntTarget, is_punted_group};
+use super::punt::{PuntTarget, gtsm, is_punted_group};
 use super::router::{LOCAL, Router};
 use graph::Context;
 use packet::Packet;
@@ -249,6 +249,9 @@ impl Router {
     fn receive_ipv4(&self, interface: usize, packet: &mut Packet) -> Decision {
         let frame = packet.data();
         let Ok(ip) = ipv4::Packet::new(&frame[ETHERNET_LEN..]) else { return Decision::Drop(DropReason::MalformedIp) };
+        if gtsm::is_forwarded(frame) {
+            return Decision::Drop(DropReason::Gtsm);
+        }
         match self.deliver(interface, ip.header().dst().into()) {
             Decision::Local => self.reply_to_echo4(interface, packet),
             decision => decision,
@@ -291,6 +294,9 @@ impl Router {
         let Ok(ip) = ipv6::Packet::new(&frame[ETHERNET_LEN..]) else { return Decision::Drop(DropReason::MalformedIp) };
         let (src, dst) = (ip.header().src(), ip.header().dst());
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        if gtsm::is_forwarded(frame) {
+            return Decision::Drop(DropReason::Gtsm);
+        }
         let other = self.deliver(interface, dst.into());
         let Ok(message) = icmpv6::Message::new(ip.payload()) else { return other };
         if ip.header().next_header() != IpProtocol::ICMPV6 {
@@ -301,9 +307,6 @@ impl Router {
         }
         if ndp::is_neighbor(message.header()) {
             let Ok(neighbor) = Neighbor::parse(&message) else { return Decision::Drop(DropReason::MalformedIp) };
-            if ip.header().hop_limit() != 255 {
-                return Decision::Drop(DropReason::Martian);
-            }
             return match neighbor {
                 Neighbor::Solicitation { target, source_mac } => {
                     if !own.has(target.into()) {

@@ -128,6 +128,51 @@ fn packets_from_an_interface_without_a_representor_go_to_that_of_the_address() {
     assert_eq!((out.concat().len(), r.drops()), (0, vec![("martian", 1), ("multicast", 2)]));
 }
 
+#[test]
+fn messages_of_neighbours_that_were_forwarded_are_dropped() {
+    let mut r = punting("");
+    let (host, own) = (v6("2001:db8:1::5"), v6("2001:db8:1::1"));
+    let bfd = |port: u16, ttl: u8| {
+        let v4 = build::udp4([10, 0, 0, 5], [10, 0, 0, 1], 49_152, port).ttl(ttl).dst_mac(LAN).pad_to(60);
+        [v4.to_vec(), build::udp6(host, own, 49_152, port).ttl(ttl).dst_mac(LAN).to_vec()]
+    };
+    // echoes have been forwarded once, by the neighbour, and multihop sessions by any number of routers
+    for (port, ttl, is_dropped) in [
+        (3784, 255, false),
+        (3784, 254, true),
+        (3785, 255, false),
+        (3785, 254, false),
+        (3785, 253, true),
+        (4784, 2, false),
+        (6784, 255, false),
+    ] {
+        let before = r.dropped("gtsm");
+        let out = r.feed_input(FROM_LAN, &bfd(port, ttl));
+        let dropped = if is_dropped { 2 } else { 0 };
+        assert_eq!((out.concat().len(), r.dropped("gtsm") - before), (2 - dropped, dropped as u64), "{port}, {ttl}");
+    }
+    // also to an interface without a representor
+    let to_wan = build::udp4([192, 0, 2, 9], [192, 0, 2, 2], 49_152, 3784).dst_mac(WAN).pad_to(60);
+    let out = r.feed_input(FROM_WAN, &[to_wan.clone().ttl(254).to_vec(), to_wan.ttl(255).to_vec()]);
+    assert_eq!((out[0].len(), out.concat().len()), (1, 1));
+    // neighbor discovery: router solicitation to redirect, to an address or a group, also behind options
+    let mut r = punting("");
+    let mut dropped = 0;
+    for message_type in 133..=137 {
+        for to in [own, v6("ff02::1")] {
+            let frames = [254, 1].map(|hop_limit| neighbor_discovery(message_type, host, to, hop_limit));
+            let sent = r.feed_input(FROM_LAN, &frames).concat().len();
+            dropped += 2;
+            assert_eq!((sent, r.drops()), (0, vec![("gtsm", dropped)]), "type {message_type} to {to}");
+        }
+    }
+    let mut behind_options = neighbor_discovery(137, host, own, 254);
+    behind_options.splice(54..54, [58, 0, 1, 4, 0, 0, 0, 0]);
+    (behind_options[19], behind_options[20]) = (behind_options[19] + 8, 0);
+    assert_eq!(r.feed_input(FROM_LAN, &[behind_options]).concat().len(), 0);
+    assert_eq!(r.drops(), [("gtsm", dropped + 1)]);
+}
+
 /// Returns a message of a type, 133 to 137, with a correct checksum.
 fn neighbor_discovery(message_type: u8, from: Ipv6Addr, to: Ipv6Addr, hop_limit: u8) -> Vec<u8> {
     let mac = if to.is_multicast() { ndp::multicast_mac(to) } else { LAN };
