@@ -101,6 +101,10 @@ impl Router {
         let Ok(message) = arp::Packet::new(bytes).and_then(|p| arp::Repr::parse(&p)) else {
             return Decision::Drop(DropReason::MalformedArp);
         };
+        // a group is not the address of a host (RFC 1812 §3.3.2)
+        if !message.sender_mac.is_unicast() {
+            return Decision::Drop(DropReason::MalformedArp);
+        }
         let own = self.config.interfaces[interface].clone();
         let to_router = own.v4.iter().any(|(a, _)| *a == message.target_ip);
         self.learn_neighbour(cx, interface, message.sender_ip.into(), message.sender_mac, to_router);
@@ -125,6 +129,12 @@ impl Router {
         }
         packet.truncate((ETHERNET_LEN + size_of::<Arp>()).max(60));
         Decision::Reply
+    }
+
+    /// Returns true if another MAC address of a neighbour is known.
+    fn is_known_otherwise(&self, interface: usize, neighbour: Ipv6Addr, mac: MacAddr) -> bool {
+        let known = self.fib.control().neighbour((interface, neighbour.into()));
+        known.and_then(|(_, known)| known).is_some_and(|known| known != mac)
     }
 
     fn learn_neighbour(
@@ -306,7 +316,9 @@ impl Router {
             return Decision::Drop(DropReason::BadChecksum);
         }
         if ndp::is_neighbor(message.header()) {
-            let Ok(neighbor) = Neighbor::parse(&message) else { return Decision::Drop(DropReason::MalformedIp) };
+            let Some(neighbor) = Neighbor::parse(&message).ok().filter(|neighbor| is_valid(neighbor, src, dst)) else {
+                return Decision::Drop(DropReason::MalformedIp);
+            };
             return match neighbor {
                 Neighbor::Solicitation { target, source_mac } => {
                     if !own.has(target.into()) {
@@ -330,7 +342,11 @@ impl Router {
                 }
                 Neighbor::Advertisement { target, flags, target_mac } => {
                     match target_mac {
-                        Some(mac) => self.learn_neighbour(cx, interface, target.into(), mac, false),
+                        Some(mac) if flags & ndp::OVERRIDE != 0 || !self.is_known_otherwise(interface, target, mac) => {
+                            self.learn_neighbour(cx, interface, target.into(), mac, false);
+                        }
+                        // such as that of a proxy (RFC 4861 §7.2.5)
+                        Some(_) => {}
                         // the answer to a unicast solicitation may omit the MAC address (RFC 4861 §7.2.4)
                         None if flags & ndp::SOLICITED != 0 => {
                             self.fib.control().confirm_reachable((interface, target.into()), cx.now());
@@ -400,6 +416,19 @@ impl Router {
             self.send_icmp_error(cx, interface, IcmpError::HostUnreachable, &packet);
         }
         self.drop(cx, DropReason::NeighbourUnresolved, packet);
+    }
+}
+
+/// Returns true if a message is valid apart from its format (RFC 4861 §7.1.1, §7.1.2).
+fn is_valid(neighbor: &Neighbor, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
+    match *neighbor {
+        Neighbor::Solicitation { target, source_mac } if src.is_unspecified() => {
+            source_mac.is_none() && dst == ndp::solicited_node(target)
+        }
+        Neighbor::Solicitation { source_mac, .. } => source_mac.is_none_or(MacAddr::is_unicast),
+        Neighbor::Advertisement { flags, target_mac, .. } => {
+            (!dst.is_multicast() || flags & ndp::SOLICITED == 0) && target_mac.is_none_or(MacAddr::is_unicast)
+        }
     }
 }
 
