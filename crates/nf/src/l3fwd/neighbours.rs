@@ -7,7 +7,7 @@ use super::fib::{NeighbourKey, NeighbourRequest, REQUEST_TIMEOUT, REQUESTS_MAX};
 use super::router::Router;
 use graph::{Context, HoldQueue};
 use packet::Packet;
-use queues::NeighbourQueue;
+use queues::{NeighbourQueue, NeighbourQueues};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -52,16 +52,19 @@ impl Router {
         }
     }
 
-    /// Takes over the packets that wait for neighbours of another router with the same interfaces.
+    /// Takes over the packets that wait for neighbours of another router with the same interfaces. Those for a neighbour
+    /// that cannot be added are dropped at the next poll.
     pub(super) fn take_over_queues(&mut self, old: &mut Router) {
         self.neighbour_queues.last_ageing = old.neighbour_queues.last_ageing;
+        self.neighbour_queues.failed.append(&mut old.neighbour_queues.failed);
         let (control, before) = (&mut self.fib.control(), old.fib.control());
         for (number, queue) in std::mem::take(&mut old.neighbour_queues.queues) {
             let key = before.key_of(number);
             let resolution =
                 key.and_then(|key| control.request_resolution(&self.fib, &self.config.interfaces, key, queue.created));
-            if let Some((number, _)) = resolution {
-                self.neighbour_queues.queues.insert(number, queue);
+            match resolution {
+                Some((number, _)) => drop(self.neighbour_queues.queues.insert(number, queue)),
+                None => self.neighbour_queues.failed.push(queue),
             }
         }
     }
@@ -88,8 +91,11 @@ impl Router {
             .filter(|(_, resolved, failed)| *resolved || *failed)
             .map(|(number, resolved, _)| (number, resolved))
             .collect();
-        for (number, resolved) in ready {
-            let Some(mut queue) = self.neighbour_queues.queues.remove(&number) else { continue };
+        let NeighbourQueues { queues, failed, .. } = &mut self.neighbour_queues;
+        let failed = std::mem::take(failed).into_iter().map(|queue| (queue, false));
+        let ready = ready.into_iter().filter_map(|(number, resolved)| Some((queues.remove(&number)?, resolved)));
+        let released: Vec<_> = ready.chain(failed).collect();
+        for (mut queue, resolved) in released {
             while let Some((_, packet)) = cx.release(&mut queue.packets) {
                 let received_from = queue.received_from.pop_front().flatten();
                 match received_from {
@@ -127,8 +133,8 @@ impl Router {
                 solicitation.frame((interface.mac, mac), interface.source6(target), to)
             }
         };
-        self.counters[CounterId::NeighbourRequests].add(1);
         if let Some(packet) = self.alloc_frame(cx, &frame) {
+            self.counters[CounterId::NeighbourRequests].add(1);
             cx.emit(request.interface as u8 + 1, packet);
         }
     }

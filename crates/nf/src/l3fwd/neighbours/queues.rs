@@ -7,6 +7,8 @@ use std::time::Duration;
 /// Queues of one copy of the router, by adjacency.
 pub(crate) struct NeighbourQueues {
     pub(super) queues: BTreeMap<u32, NeighbourQueue>,
+    /// Queues of another router for neighbours that this one cannot add.
+    pub(super) failed: Vec<NeighbourQueue>,
     /// Maximum number of packets in a queue.
     pub(super) capacity: usize,
     /// Time at which neighbours were last aged.
@@ -23,6 +25,6 @@ pub(super) struct NeighbourQueue {
 
 impl NeighbourQueues {
     pub(crate) fn new(capacity: usize) -> Self {
-        NeighbourQueues { queues: BTreeMap::new(), capacity, last_ageing: Duration::ZERO }
+        NeighbourQueues { queues: BTreeMap::new(), failed: vec![], capacity, last_ageing: Duration::ZERO }
     }
 }

@@ -1,4 +1,4 @@
-//! Messages of ARP and neighbor discovery that are ignored.
+//! Messages of ARP and neighbor discovery that are ignored, and packets that wait across a reload.
 
 use super::*;
 
@@ -89,4 +89,20 @@ fn an_advertisement_replaces_a_mac_address_only_with_the_override_flag() {
         1
     );
     assert_eq!(advertise(&mut r, ndp::SOLICITED, own), Some(OTHER));
+}
+
+#[test]
+fn packets_for_a_neighbour_that_does_not_fit_after_a_reload_are_dropped_with_a_reason() {
+    let settings = |max: usize| format!("{TWO}neighbours_max = {max}\n");
+    let before = HarnessBuilder::new::<L3fwd>(&settings(3));
+    let mut r = before.clone().build().unwrap();
+    learn_host(&mut r);
+    let to_others = [77, 78].map(|host| lan4([10, 0, 0, host]).to_vec());
+    assert_eq!(r.feed_input(FROM_LAN, &to_others)[1].len(), 1, "a request for the third neighbour");
+    assert_eq!((r.held(), r.dropped("neighbour_table_full")), (1, 1));
+    HarnessBuilder::new::<L3fwd>(&settings(2)).reload(&before, &mut r).unwrap();
+    let out = r.advance(Duration::from_millis(20));
+    assert_eq!((r.held(), r.dropped("neighbour_unresolved")), (0, 1));
+    let (.., repr, _) = error4(&out[1]);
+    assert_eq!(repr, icmpv4::Repr::DestUnreachable { code: 1 });
 }
