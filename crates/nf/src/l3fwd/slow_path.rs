@@ -402,7 +402,10 @@ impl Router {
         };
         let adjacency = self.fib.adjacency(value).load();
         if adjacency.is_resolved() {
-            return send(cx, adjacency, packet);
+            return match packet.len() - ETHERNET_LEN > adjacency.mtu() {
+                true => self.drop(cx, DropReason::TooBig, packet),
+                false => send(cx, adjacency, packet),
+            };
         }
         match self.decide_unresolved(value, adjacency, dst) {
             Decision::Resolve(neighbour) => self.resolve_and_hold(cx, neighbour, None, packet),
