@@ -1,5 +1,6 @@
 //! Tests of a router with the interfaces `lan` and `wan`.
 
+mod adversarial;
 mod icmp_errors;
 mod neighbours;
 mod punt;
