@@ -21,6 +21,7 @@ use fib::Fib;
 pub use fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
 use graph::{BuildContext, ControlPlane, Nf, Node, Representor, TakeOver};
 pub use operations::{LiveRoutes, LiveVrf};
+use punt::limits::PuntBuckets;
 use router::Router;
 pub use settings::FpmSettings;
 use settings::Settings;
@@ -61,7 +62,8 @@ impl Nf for L3fwd {
         if let Some(before) = cx.before::<LiveRoutes>() {
             live.take_over(&before);
         }
-        Ok(Router::new(config, fib, cx.copy.0))
+        let buckets = cx.shared(|| Ok(PuntBuckets::new(config.representors.len(), &config.punt)))?;
+        Ok(Router::new(config, fib, buckets, cx.copy.0))
     }
 }
 

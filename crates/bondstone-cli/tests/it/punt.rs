@@ -153,6 +153,38 @@ fn a_reload_configures_the_control_plane_like_the_interface() {
     lab.stop(&[]);
 }
 
+#[test]
+fn an_address_is_reached_by_an_interface_without_a_representor() {
+    let _one = alone();
+    if !possible(&["ping"]) {
+        return;
+    }
+    let lab = Lab::start("owner", "");
+    let Lab { scratch, a, b, control, .. } = &lab;
+    let mut text = std::fs::read_to_string(scratch.path("router.toml")).unwrap();
+    let port = text.lines().find(|line| line.starts_with("port.wan-host")).unwrap().to_owned();
+    for of_wan in [&*port, ", { path = [\"wan-host\", \"router\"], cores = [1] }", ", representor = \"wan-host\""] {
+        assert!(text.contains(of_wan), "{text}");
+        text = text.replace(of_wan, "");
+    }
+    let file = scratch.write("router.toml", text);
+    let said = command(&scratch.path("sockets"), &["reload", file.to_str().unwrap()]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    // the only interface of the control plane is `lan`: its answers take the way by `a`
+    let forward = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+    done(a.command("sh").args(["-c", forward]));
+    control.ip("route add 10.2.0.0/24 via 10.1.0.2 dev lan");
+    control.ip("route add fd02::/64 via fd01::2 dev lan");
+    ping(b, "10.1.0.1");
+    ping(b, "fd01::1");
+    // the router itself has the addresses of `wan`
+    ping(b, "10.2.0.1");
+    ping(b, "fd02::1");
+    let router = lab.stop(&[]);
+    let count = |name: &str| router.number(&format!("/counters/{name}"));
+    assert!(count("punted_icmp") >= 6 && count("injected") >= 6, "{}", router.0);
+}
+
 /// Configurations of FRR: BGP with BFD and OSPF with a neighbor at `wan`, or `b0`.
 fn routing(interface: &str, own: u16, neighbor: u16) -> [(&'static str, String); 3] {
     let peer = format!("10.2.0.{neighbor}");

@@ -169,6 +169,12 @@ impl Config {
         })
     }
 
+    /// Returns the interfaces with the same control plane as an interface: those of its tenant.
+    pub(super) fn control_plane_of(&self, interface: usize) -> impl Iterator<Item = &Interface> {
+        let vrf = self.interfaces[interface].vrf;
+        self.interfaces.iter().filter(move |other| other.vrf == vrf)
+    }
+
     /// Returns the numbers of the interfaces of another configuration that this one has, too, with the same tenant.
     pub(super) fn same_interfaces(&self, other: &Config) -> Vec<Option<usize>> {
         let tenant = |config: &Config, interface: &Interface| config.vrfs[interface.vrf].tenant.clone();

@@ -20,6 +20,8 @@ graph::named_enum! {
         /// The packet has a source route option (RFC 7126 §4.3).
         SourceRoute = "source_route",
         TtlExpired = "ttl_expired",
+        /// A message that only neighbours may send, with a TTL or hop limit other than 255 (RFC 5082).
+        Gtsm = "gtsm",
         TooBig = "too_big",
         /// Replaced by its fragments.
         Fragmented = "fragmented",
@@ -37,7 +39,8 @@ graph::named_enum! {
         NoFragmentBuffer = "no_fragment_buffer",
         /// The rate of the packet's class to the control plane is exceeded.
         PuntExceeded = "punt_exceeded",
-        /// The control plane sent a frame with another source MAC address than the interface's, or longer than its MTU.
+        /// The control plane sent a frame with another source MAC address than the interface's, longer than its MTU,
+        /// neither ARP nor IP, or to a reserved group of bridges.
         InjectRefused = "inject_refused",
     }
 }

@@ -31,7 +31,8 @@ pub(super) enum IcmpError {
 
 impl Router {
     /// Sends an error to the sender of a packet, which was received from `interface` and is unchanged, unless the
-    /// packet is one about which no errors are sent or the rate limit is reached.
+    /// packet is one about which no errors are sent or the rate limit is reached. The source is an address of the
+    /// interface, which a traceroute then shows, or else of another one with the same control plane.
     pub(super) fn send_icmp_error(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,7 +73,9 @@ impl Router {
         if is_error || h.is_later_fragment() || not_a_host || dst.is_multicast() || dst.is_broadcast() {
             return None;
         }
-        let from = self.config.interfaces[interface].source4(src)?;
+        let own = &self.config.interfaces[interface];
+        let other = || self.config.control_plane_of(interface).find_map(|other| other.v4.first());
+        let from = own.source4(src).or_else(|| other().map(|(address, _)| *address))?;
         let repr = match error {
             IcmpError::TimeExceeded => icmpv4::Repr::TimeExceeded { code: 0 },
             IcmpError::TooBig { mtu } => icmpv4::Repr::FragmentationNeeded { mtu: mtu as u16 },
@@ -81,7 +84,7 @@ impl Router {
             IcmpError::Prohibited => icmpv4::Repr::DestUnreachable { code: 13 },
         };
         let quoted = ip.bytes();
-        let quoted = &quoted[..quoted.len().min(ICMPV4_ERROR_MAX - 28)];
+        let quoted = &quoted[..quoted.len().min(ICMPV4_ERROR_MAX.min(own.mtu.into()) - 28)];
         Some(build::icmp4(from, src, repr).payload(quoted).dscp(CS6).ttl(64).pad_to(60).to_vec())
     }
 
@@ -97,7 +100,11 @@ impl Router {
         if is_error || src.is_unspecified() || src.is_multicast() || to_group {
             return None;
         }
-        let from = self.config.interfaces[interface].source6(src);
+        let own = &self.config.interfaces[interface];
+        // a link-local source would not leave the link
+        let other = || self.config.control_plane_of(interface).find_map(|other| other.v6.first());
+        let other = if own.v6.is_empty() { other() } else { None };
+        let from = other.map_or_else(|| own.source6(src), |(address, _)| *address);
         let repr = match error {
             IcmpError::TimeExceeded => icmpv6::Repr::TimeExceeded { code: 0 },
             IcmpError::TooBig { mtu } => icmpv6::Repr::PacketTooBig { mtu: mtu as u32 },
@@ -106,7 +113,7 @@ impl Router {
             IcmpError::Prohibited => icmpv6::Repr::DestUnreachable { code: 1 },
         };
         let quoted = ip.bytes();
-        let quoted = &quoted[..quoted.len().min(ICMPV6_ERROR_MAX - 48)];
+        let quoted = &quoted[..quoted.len().min(ICMPV6_ERROR_MAX.min(own.mtu.into()) - 48)];
         Some(build::icmp6(from, src, repr).payload(quoted).traffic_class(CS6 << 2).ttl(64).to_vec())
     }
 }

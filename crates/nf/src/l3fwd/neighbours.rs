@@ -3,11 +3,11 @@
 pub(super) mod queues;
 
 use super::counters::{CounterId, DropReason};
-use super::fib::{NeighbourKey, NeighbourRequest, REQUEST_TIMEOUT, REQUESTS_MAX};
+use super::fib::{NeighbourKey, NeighbourRequest, OWN, REQUEST_TIMEOUT, REQUESTS_MAX};
 use super::router::Router;
 use graph::{Context, HoldQueue};
 use packet::Packet;
-use queues::NeighbourQueue;
+use queues::{NeighbourQueue, NeighbourQueues};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -53,10 +53,11 @@ impl Router {
     }
 
     /// Takes over the packets that wait for neighbours of another router. Those of interfaces that this one does not have
-    /// are dropped with the next call of [`Router::poll_neighbours`].
+    /// and those for a neighbour that cannot be added are dropped at the next poll.
     pub(super) fn take_over_queues(&mut self, old: &mut Router) {
         self.neighbour_queues.last_ageing = old.neighbour_queues.last_ageing;
         let same = self.config.same_interfaces(&old.config);
+        self.neighbour_queues.failed.append(&mut old.neighbour_queues.failed);
         let (control, before) = (&mut self.fib.control(), old.fib.control());
         for (number, mut queue) in std::mem::take(&mut old.neighbour_queues.queues) {
             let new = |interface: &Option<usize>| match interface {
@@ -72,10 +73,14 @@ impl Router {
                     queue.received_from = received_from;
                     self.neighbour_queues.queues.insert(number, queue);
                 }
-                _ => self.neighbour_queues.removed.push(queue),
+                (_, received_from) => {
+                    // an interface that is gone sends no errors
+                    let unknown = || queue.received_from.iter().map(|_| None).collect();
+                    queue.received_from = received_from.unwrap_or_else(unknown);
+                    self.neighbour_queues.failed.push(queue);
+                }
             }
         }
-        self.neighbour_queues.removed.append(&mut old.neighbour_queues.removed);
     }
 
     /// Sends packets to neighbours that have been resolved, drops those whose resolution has failed, and probes old
@@ -90,11 +95,6 @@ impl Router {
                 self.send_request(cx, request);
             }
         }
-        for mut queue in std::mem::take(&mut self.neighbour_queues.removed) {
-            while let Some((_, packet)) = cx.release(&mut queue.packets) {
-                self.drop(cx, DropReason::NeighbourUnresolved, packet);
-            }
-        }
         let failed = |queue: &NeighbourQueue| now >= queue.created + REQUEST_TIMEOUT * REQUESTS_MAX;
         let fib = &self.fib;
         let ready: Vec<(u32, bool)> = self
@@ -105,17 +105,20 @@ impl Router {
             .filter(|(_, resolved, failed)| *resolved || *failed)
             .map(|(number, resolved, _)| (number, resolved))
             .collect();
-        for (number, resolved) in ready {
-            let Some(mut queue) = self.neighbour_queues.queues.remove(&number) else { continue };
+        let NeighbourQueues { queues, failed, .. } = &mut self.neighbour_queues;
+        let failed = std::mem::take(failed).into_iter().map(|queue| (queue, false, OWN));
+        let vrf_of = |number: u32| fib.vrf_of(usize::from(fib.adjacency(number).load().output()).saturating_sub(1));
+        let ready = ready
+            .into_iter()
+            .filter_map(|(number, resolved)| Some((queues.remove(&number)?, resolved, vrf_of(number))));
+        let released: Vec<_> = ready.chain(failed).collect();
+        for (mut queue, resolved, vrf) in released {
             while let Some((_, packet)) = cx.release(&mut queue.packets) {
                 let received_from = queue.received_from.pop_front().flatten();
                 match received_from {
                     _ if !resolved => self.fail_resolution(cx, received_from, packet),
                     Some(interface) => self.slow_path(cx, interface, packet),
-                    None => {
-                        let interface = usize::from(self.fib.adjacency(number).load().output()).saturating_sub(1);
-                        self.originate(cx, self.fib.vrf_of(interface), packet);
-                    }
+                    None => self.originate(cx, vrf, packet),
                 }
             }
         }
@@ -147,8 +150,8 @@ impl Router {
                 solicitation.frame((interface.mac, mac), interface.source6(target), to)
             }
         };
-        self.counters[CounterId::NeighbourRequests].add(1);
         if let Some(packet) = self.alloc_frame(cx, &frame) {
+            self.counters[CounterId::NeighbourRequests].add(1);
             cx.emit(request.interface as u8 + 1, packet);
         }
     }

@@ -6,7 +6,7 @@ use super::fib::Fib;
 use super::fib::adjacency::AdjacencyKind;
 use super::fib::route_tables::Reader;
 use super::neighbours::queues::NeighbourQueues;
-use super::punt::limits::Punt;
+use super::punt::limits::{Punt, PuntBuckets};
 use graph::{BoundedTable, Context, Counters, TokenBucket};
 use packet::{Batch, Packet};
 use std::sync::Arc;
@@ -38,13 +38,13 @@ pub(super) struct Router {
 }
 
 impl Router {
-    pub(super) fn new(config: Config, fib: Arc<Fib>, copy: usize) -> Self {
+    pub(super) fn new(config: Config, fib: Arc<Fib>, buckets: Arc<PuntBuckets>, copy: usize) -> Self {
         let routes = fib.readers();
         let neighbours = BoundedTable::new("neighbours", fib.control().neighbours_max() as u64);
         Router {
             neighbour_queues: NeighbourQueues::new(config.neighbour_queue),
             icmp: TokenBucket::new(config.icmp_rate.into(), config.icmp_rate.into()),
-            punt: Punt::new(config.representors.len(), &config.punt),
+            punt: Punt::new(buckets),
             neighbours,
             config,
             fib,

@@ -40,8 +40,8 @@ pub struct Settings {
     pub(super) fpm: Option<FpmSettings>,
     /// Tenants by name: each has routes of its own (a VRF) for the interfaces that name it.
     pub(super) tenant: BTreeMap<String, TenantSettings>,
-    /// Maximum rates of packets to the control plane, per class, interface and core: arp, nd, bgp, ospf, bfd, icmp and
-    /// other.
+    /// Maximum rates of packets to the control plane, per class and interface: arp, nd, bgp, ospf, bfd, dhcp, icmp
+    /// and other.
     pub(super) punt: PuntSettings,
 }
 
@@ -183,6 +183,8 @@ pub(super) struct PuntSettings {
     ospf: Rate,
     /// UDP ports 3784, 3785, 4784 and 6784.
     bfd: Rate,
+    /// UDP ports 67, 68, 546 and 547.
+    dhcp: Rate,
     /// Other ICMP and ICMPv6 messages.
     icmp: Rate,
     /// All other packets.
@@ -192,8 +194,8 @@ pub(super) struct PuntSettings {
 impl PuntSettings {
     /// Returns the rates in the order of the classes.
     pub(super) fn rates(&self) -> [Rate; PuntClass::COUNT] {
-        let PuntSettings { arp, nd, bgp, ospf, bfd, icmp, other } = *self;
-        [arp, nd, bgp, ospf, bfd, icmp, other]
+        let PuntSettings { arp, nd, bgp, ospf, bfd, dhcp, icmp, other } = *self;
+        [arp, nd, bgp, ospf, bfd, dhcp, icmp, other]
     }
 }
 
@@ -206,6 +208,7 @@ impl Default for PuntSettings {
             bgp: kpps(10.0),
             ospf: kpps(2.0),
             bfd: kpps(10.0),
+            dhcp: kpps(1.0),
             icmp: kpps(1.0),
             other: kpps(1.0),
         }

@@ -6,6 +6,7 @@ use super::fib::adjacency::{AdjacencyKind, AdjacencyValue};
 use super::fragment;
 use super::headers::ETHERNET_LEN;
 use super::icmp_errors::IcmpError;
+use super::punt::{PuntTarget, gtsm, is_punted_group};
 use super::router::{LOCAL, Router};
 use graph::Context;
 use packet::Packet;
@@ -27,8 +28,10 @@ enum Decision {
     DropWithError(DropReason, IcmpError),
     /// Return it to its sender: it has been rewritten into a reply.
     Reply,
-    /// Send it to the representor of the interface, or to the output for packets to the router itself.
+    /// Send it to the output for packets to the router itself.
     Local,
+    /// Send it to a representor.
+    Punt(PuntTarget),
     /// Send it to a neighbour.
     Send(AdjacencyValue),
     /// Send it to a neighbour in fragments.
@@ -47,10 +50,8 @@ impl Router {
                 self.drop(cx, reason, packet);
             }
             Decision::Reply => cx.emit(interface as u8 + 1, packet),
-            Decision::Local => match self.config.interfaces[interface].representor {
-                Some(representor) => self.punt(cx, representor, packet),
-                None => cx.emit(LOCAL, packet),
-            },
+            Decision::Local => cx.emit(LOCAL, packet),
+            Decision::Punt(target) => self.punt(cx, target, packet),
             Decision::Resolve(neighbour) => self.resolve_and_hold(cx, neighbour, Some(interface), packet),
             Decision::Send(adjacency) => {
                 decrement_ttl(packet.data_mut());
@@ -100,6 +101,10 @@ impl Router {
         let Ok(message) = arp::Packet::new(bytes).and_then(|p| arp::Repr::parse(&p)) else {
             return Decision::Drop(DropReason::MalformedArp);
         };
+        // a group is not the address of a host (RFC 1812 §3.3.2)
+        if !message.sender_mac.is_unicast() {
+            return Decision::Drop(DropReason::MalformedArp);
+        }
         let own = self.config.interfaces[interface].clone();
         let to_router = own.v4.iter().any(|(a, _)| *a == message.target_ip);
         self.learn_neighbour(cx, interface, message.sender_ip.into(), message.sender_mac, to_router);
@@ -124,6 +129,12 @@ impl Router {
         }
         packet.truncate((ETHERNET_LEN + size_of::<Arp>()).max(60));
         Decision::Reply
+    }
+
+    /// Returns true if another MAC address of a neighbour is known.
+    fn is_known_otherwise(&self, interface: usize, neighbour: Ipv6Addr, mac: MacAddr) -> bool {
+        let known = self.fib.control().neighbour((interface, neighbour.into()));
+        known.and_then(|(_, known)| known).is_some_and(|known| known != mac)
     }
 
     fn learn_neighbour(
@@ -152,22 +163,19 @@ impl Router {
         if first == 127 || first >= 224 || first == 0 && !src.is_unspecified() {
             return Decision::Drop(DropReason::Martian);
         }
-        let own = &self.config.interfaces[interface];
         if dst.is_broadcast() || dst.is_multicast() {
-            return if own.punts_group(dst.into()) { Decision::Local } else { Decision::Drop(DropReason::Multicast) };
+            return self.deliver(interface, dst.into());
         }
-        let replies_to_echo = own.representor.is_none();
         let size = usize::from(ip.header().total_length());
         let (ttl, dont_fragment) = (ip.header().ttl(), ip.header().dont_fragment());
         let source_routed = ip.header_bytes().get(size_of::<Ipv4>()..).is_some_and(has_source_route);
         let value = self.route4(self.fib.vrf_of(interface), dst.to_bits(), frame);
         let adjacency = self.fib.adjacency(value).load();
-        if adjacency.kind() == AdjacencyKind::Local {
-            return if replies_to_echo { self.reply_to_echo4(interface, packet) } else { Decision::Local };
-        }
         match () {
             () if link_broadcast => return Decision::Drop(DropReason::LinkBroadcast),
+            () if adjacency.kind() == AdjacencyKind::Local => return self.receive_ipv4(interface, packet),
             () if src.is_unspecified() => return Decision::Drop(DropReason::Martian),
+            () if is_dropped_silently(adjacency.kind()) => {}
             () if ttl <= 1 => return Decision::DropWithError(DropReason::TtlExpired, IcmpError::TimeExceeded),
             () if source_routed => return Decision::Drop(DropReason::SourceRoute),
             () => {}
@@ -192,16 +200,20 @@ impl Router {
         }
         let size = size_of::<Ipv6>() + usize::from(ip.header().payload_length());
         let hop_limit = ip.header().hop_limit();
-        if dst.is_multicast() || self.config.interfaces[interface].has(dst.into()) {
+        let is_own = self.config.interfaces[interface].has(dst.into());
+        if dst.is_multicast() || is_own && !link_multicast {
             return self.receive_ipv6(cx, interface, packet);
         }
         let value = self.route6(self.fib.vrf_of(interface), dst.to_bits(), frame);
         let adjacency = self.fib.adjacency(value).load();
         match () {
-            () if adjacency.kind() == AdjacencyKind::Local => return self.receive_ipv6(cx, interface, packet),
             () if link_multicast => return Decision::Drop(DropReason::LinkBroadcast),
+            // an address of another link
+            () if dst.is_unicast_link_local() => return Decision::Drop(DropReason::Martian),
+            () if adjacency.kind() == AdjacencyKind::Local => return self.receive_ipv6(cx, interface, packet),
             // neither may leave its link (RFC 4291 §2.5.2, §2.5.6)
             () if src.is_unspecified() || src.is_unicast_link_local() => return Decision::Drop(DropReason::Martian),
+            () if is_dropped_silently(adjacency.kind()) => {}
             () if hop_limit <= 1 => return Decision::DropWithError(DropReason::TtlExpired, IcmpError::TimeExceeded),
             () => {}
         }
@@ -230,6 +242,29 @@ impl Router {
             AdjacencyKind::NoRoute | AdjacencyKind::Resolved | AdjacencyKind::Group | AdjacencyKind::Local => {
                 Decision::DropWithError(DropReason::NoRoute, IcmpError::NoRoute)
             }
+        }
+    }
+
+    /// Decides about a packet to the router that the router does not process itself.
+    fn deliver(&self, interface: usize, dst: IpAddr) -> Decision {
+        let is_group = dst.is_multicast() || matches!(dst, IpAddr::V4(dst) if dst.is_broadcast());
+        match self.config.punt_target(interface, dst) {
+            Some(target) if !is_group || is_punted_group(dst) => Decision::Punt(target),
+            None if !is_group => Decision::Local,
+            _ => Decision::Drop(DropReason::Multicast),
+        }
+    }
+
+    /// Processes an IPv4 packet to the router.
+    fn receive_ipv4(&self, interface: usize, packet: &mut Packet) -> Decision {
+        let frame = packet.data();
+        let Ok(ip) = ipv4::Packet::new(&frame[ETHERNET_LEN..]) else { return Decision::Drop(DropReason::MalformedIp) };
+        if gtsm::is_forwarded(frame) {
+            return Decision::Drop(DropReason::Gtsm);
+        }
+        match self.deliver(interface, ip.header().dst().into()) {
+            Decision::Local => self.reply_to_echo4(interface, packet),
+            decision => decision,
         }
     }
 
@@ -269,9 +304,10 @@ impl Router {
         let Ok(ip) = ipv6::Packet::new(&frame[ETHERNET_LEN..]) else { return Decision::Drop(DropReason::MalformedIp) };
         let (src, dst) = (ip.header().src(), ip.header().dst());
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-        let to_group = dst.is_multicast();
-        let is_dropped = to_group && !own.punts_group(dst.into());
-        let other = if is_dropped { Decision::Drop(DropReason::Multicast) } else { Decision::Local };
+        if gtsm::is_forwarded(frame) {
+            return Decision::Drop(DropReason::Gtsm);
+        }
+        let other = self.deliver(interface, dst.into());
         let Ok(message) = icmpv6::Message::new(ip.payload()) else { return other };
         if ip.header().next_header() != IpProtocol::ICMPV6 {
             return other;
@@ -280,10 +316,9 @@ impl Router {
             return Decision::Drop(DropReason::BadChecksum);
         }
         if ndp::is_neighbor(message.header()) {
-            let Ok(neighbor) = Neighbor::parse(&message) else { return Decision::Drop(DropReason::MalformedIp) };
-            if ip.header().hop_limit() != 255 {
-                return Decision::Drop(DropReason::Martian);
-            }
+            let Some(neighbor) = Neighbor::parse(&message).ok().filter(|neighbor| is_valid(neighbor, src, dst)) else {
+                return Decision::Drop(DropReason::MalformedIp);
+            };
             return match neighbor {
                 Neighbor::Solicitation { target, source_mac } => {
                     if !own.has(target.into()) {
@@ -307,7 +342,11 @@ impl Router {
                 }
                 Neighbor::Advertisement { target, flags, target_mac } => {
                     match target_mac {
-                        Some(mac) => self.learn_neighbour(cx, interface, target.into(), mac, false),
+                        Some(mac) if flags & ndp::OVERRIDE != 0 || !self.is_known_otherwise(interface, target, mac) => {
+                            self.learn_neighbour(cx, interface, target.into(), mac, false);
+                        }
+                        // such as that of a proxy (RFC 4861 §7.2.5)
+                        Some(_) => {}
                         // the answer to a unicast solicitation may omit the MAC address (RFC 4861 §7.2.4)
                         None if flags & ndp::SOLICITED != 0 => {
                             self.fib.control().confirm_reachable((interface, target.into()), cx.now());
@@ -320,7 +359,7 @@ impl Router {
             };
         }
         let is_echo_request = message.header().kind() == Icmpv6::ECHO_REQUEST;
-        if !is_echo_request || to_group || src.is_unspecified() || own.representor.is_some() {
+        if !is_echo_request || src.is_unspecified() || !matches!(other, Decision::Local) {
             return other;
         }
         let (header_len, total_len) = (ip.header_bytes().len(), ip.bytes().len());
@@ -363,7 +402,10 @@ impl Router {
         };
         let adjacency = self.fib.adjacency(value).load();
         if adjacency.is_resolved() {
-            return send(cx, adjacency, packet);
+            return match packet.len() - ETHERNET_LEN > adjacency.mtu() {
+                true => self.drop(cx, DropReason::TooBig, packet),
+                false => send(cx, adjacency, packet),
+            };
         }
         match self.decide_unresolved(value, adjacency, dst) {
             Decision::Resolve(neighbour) => self.resolve_and_hold(cx, neighbour, None, packet),
@@ -378,6 +420,25 @@ impl Router {
         }
         self.drop(cx, DropReason::NeighbourUnresolved, packet);
     }
+}
+
+/// Returns true if a message is valid apart from its format (RFC 4861 §7.1.1, §7.1.2).
+fn is_valid(neighbor: &Neighbor, src: Ipv6Addr, dst: Ipv6Addr) -> bool {
+    match *neighbor {
+        Neighbor::Solicitation { target, source_mac } if src.is_unspecified() => {
+            source_mac.is_none() && dst == ndp::solicited_node(target)
+        }
+        Neighbor::Solicitation { source_mac, .. } => source_mac.is_none_or(MacAddr::is_unicast),
+        Neighbor::Advertisement { flags, target_mac, .. } => {
+            (!dst.is_multicast() || flags & ndp::SOLICITED == 0) && target_mac.is_none_or(MacAddr::is_unicast)
+        }
+    }
+}
+
+/// Returns true if packets with an adjacency are dropped without an ICMP error, also with an expired time to live: the
+/// destination is a broadcast address or not to be forwarded to (RFC 1812 §4.3.2.7), or the route says so.
+fn is_dropped_silently(kind: AdjacencyKind) -> bool {
+    matches!(kind, AdjacencyKind::Blackhole | AdjacencyKind::Martian | AdjacencyKind::Broadcast)
 }
 
 /// Returns true if a list of options contains a source route.

@@ -1,5 +1,8 @@
 //! Tests of a router with the interfaces `lan` and `wan`.
 
+mod adversarial;
+mod icmp_errors;
+mod neighbours;
 mod punt;
 mod saved;
 mod tenants;

@@ -1,6 +1,7 @@
 //! Changes of the FIB, and concurrent look-ups.
 
 use super::*;
+use crate::l3fwd::punt::limits::PuntBuckets;
 use crate::l3fwd::router::Router;
 use graph::{Blueprint, Graph, Hop, HopPlan, NodePlan, Sink, Target};
 use packet::{Batch, HeapPool, Pool};
@@ -54,7 +55,7 @@ fn a_copy_without_packets_of_an_ip_version_does_not_delay_reclamation() {
     let pool = Arc::new(HeapPool::new(64));
     let plan = NodePlan { name: "l3fwd".to_owned(), edges: vec![Target::Port(0), Target::Port(1)] };
     let hops = vec![HopPlan { node: 0, input: 0, next: Target::Port(0), fail_open: false }];
-    let router = Router::new(config.clone(), fib.clone(), 1);
+    let router = Router::new(config.clone(), fib.clone(), Arc::new(PuntBuckets::new(0, &config.punt)), 1);
     let mut copy = Graph::new(&Blueprint { nodes: vec![plan], hops }, vec![Box::new(router)], pool.clone());
     let mut now = Duration::from_secs(1);
     for n in 0..100u32 {

@@ -7,8 +7,8 @@ use std::time::Duration;
 /// Queues of one copy of the router, by adjacency.
 pub(crate) struct NeighbourQueues {
     pub(super) queues: BTreeMap<u32, NeighbourQueue>,
-    /// Queues of another copy whose packets cannot be sent, as interfaces have been removed.
-    pub(super) removed: Vec<NeighbourQueue>,
+    /// Queues of another router for neighbours that this one cannot add, or from interfaces that it does not have.
+    pub(super) failed: Vec<NeighbourQueue>,
     /// Maximum number of packets in a queue.
     pub(super) capacity: usize,
     /// Time at which neighbours were last aged.
@@ -25,6 +25,6 @@ pub(super) struct NeighbourQueue {
 
 impl NeighbourQueues {
     pub(crate) fn new(capacity: usize) -> Self {
-        NeighbourQueues { queues: BTreeMap::new(), removed: vec![], capacity, last_ageing: Duration::ZERO }
+        NeighbourQueues { queues: BTreeMap::new(), failed: vec![], capacity, last_ageing: Duration::ZERO }
     }
 }

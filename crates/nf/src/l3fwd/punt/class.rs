@@ -6,8 +6,13 @@ use wire::flow::FiveTuple;
 use wire::{EtherType, Icmpv6, IpProtocol, ethernet, icmpv6, ipv6};
 
 const BGP: u16 = 179;
-/// BFD control and echo, multihop, and on link aggregates (RFC 5881 §4, RFC 5883 §5, RFC 7130 §2.2).
-const BFD: [u16; 4] = [3784, 3785, 4784, 6784];
+/// BFD control and echo of single hops (RFC 5881 §4).
+pub(super) const BFD_CONTROL: u16 = 3784;
+pub(super) const BFD_ECHO: u16 = 3785;
+/// BFD, also multihop and on link aggregates (RFC 5883 §5, RFC 7130 §2.2).
+const BFD: [u16; 4] = [BFD_CONTROL, BFD_ECHO, 4784, 6784];
+/// DHCP servers and clients (RFC 2131 §4.1), DHCPv6 clients and servers (RFC 8415 §7.2).
+const DHCP: [u16; 4] = [67, 68, 546, 547];
 const OSPF: IpProtocol = IpProtocol(89);
 /// Router solicitation to redirect (RFC 4861 §4).
 const NEIGHBOR_DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
@@ -21,6 +26,7 @@ graph::named_enum! {
         Bgp = "bgp",
         Ospf = "ospf",
         Bfd = "bfd",
+        Dhcp = "dhcp",
         Icmp = "icmp",
         Other = "other",
     }
@@ -39,6 +45,7 @@ impl PuntClass {
             OSPF => PuntClass::Ospf,
             IpProtocol::TCP if [flow.src_port, flow.dst_port].contains(&BGP) => PuntClass::Bgp,
             IpProtocol::UDP if BFD.contains(&flow.dst_port) => PuntClass::Bfd,
+            IpProtocol::UDP if DHCP.contains(&flow.dst_port) => PuntClass::Dhcp,
             IpProtocol::ICMPV4 => PuntClass::Icmp,
             IpProtocol::ICMPV6 if is_neighbor_discovery(frame) => PuntClass::Nd,
             IpProtocol::ICMPV6 => PuntClass::Icmp,
@@ -47,8 +54,9 @@ impl PuntClass {
     }
 }
 
-fn is_neighbor_discovery(frame: &[u8]) -> bool {
-    let Ok(ip) = ipv6::Packet::new(&frame[ETHERNET_LEN..]) else { return false };
-    ip.header().next_header() == IpProtocol::ICMPV6
+/// Returns true if a frame contains a neighbor discovery message, also behind extension headers.
+pub(super) fn is_neighbor_discovery(frame: &[u8]) -> bool {
+    let Ok(ip) = ipv6::Packet::new(frame.get(ETHERNET_LEN..).unwrap_or_default()) else { return false };
+    ip.upper() == (IpProtocol::ICMPV6, false)
         && icmpv6::Message::new(ip.payload()).is_ok_and(|m| NEIGHBOR_DISCOVERY.contains(&Icmpv6::kind(m.header())))
 }
