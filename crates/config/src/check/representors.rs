@@ -1,8 +1,10 @@
 //! Checks that representors have ports, records their interfaces there, and counts the ports of DPDK.
 
 use super::paths::Builder;
+use crate::file::File;
 use crate::plan::Port;
 use graph::Target;
+use toml::Spanned;
 
 impl Builder<'_> {
     /// Checks that each representor of an NF is connected in both directions.
@@ -40,11 +42,12 @@ impl Builder<'_> {
     }
 
     /// Checks that DPDK can open the devices that it has to open.
-    pub(super) fn ports_of_dpdk(&mut self) {
+    pub(super) fn ports_of_dpdk(&mut self, file: &File) {
         let mut all: Vec<&Port> = self.ports.iter().filter(|port| port.is_of_dpdk()).collect();
         all.sort_by_key(|port| port.device_span.start);
         if let Some(first) = all.get(Port::MAX_OF_DPDK) {
-            let (span, name) = (first.device_span.clone(), first.name.clone());
+            let name = first.name.clone();
+            let span = file.port.keys().find(|key| *key.get_ref() == name).map_or(0..0, Spanned::span);
             let problem =
                 format!("the file has more than {} ports besides captures and taps of representors", Port::MAX_OF_DPDK);
             self.checker.error(span, &name, problem, "split the file");

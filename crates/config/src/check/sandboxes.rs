@@ -132,7 +132,11 @@ impl Builder<'_> {
 
     /// Checks the numbers of ports and interfaces.
     fn check_limits(&mut self, file: &File, sandboxes: &[Sandbox], crossings: &[(String, CrossingKind)]) {
-        let needed: usize = crossings.iter().map(|(name, kind)| width(file, sandboxes, name, kind)).sum();
+        let uses_dpdk = |name: &String| {
+            sandboxes.iter().any(|sandbox| sandbox.name == *name && sandbox.transport != Transport::Rings)
+        };
+        let over_dpdk = crossings.iter().filter(|(name, _)| uses_dpdk(name));
+        let needed: usize = over_dpdk.map(|(name, kind)| width(file, sandboxes, name, kind)).sum();
         let others = self.ports.iter().filter(|port| port.is_of_dpdk()).count();
         if others + needed > Port::MAX_OF_DPDK {
             let most = Port::MAX_OF_DPDK;
