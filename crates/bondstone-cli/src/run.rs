@@ -231,6 +231,7 @@ impl Run {
                 before = Summary { errors: std::mem::take(&mut before.errors), ..chains.snapshot() };
             }
             if elapsed >= next {
+                chains.engine().retry_representors();
                 fpm.update(chains.engine().live_nfs(), chains.engine().file());
                 let now = chains.snapshot();
                 log_rates(has_printed.then_some(&before), &now);

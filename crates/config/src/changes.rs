@@ -269,7 +269,8 @@ fn changed<T>(old: &[T], new: &[T], name: impl Fn(&T) -> &String, same: impl Fn(
 
 fn is_same_port(a: &Port, b: &Port) -> bool {
     let key = |p: &Port| (p.device.clone(), p.descriptors, p.repeat, p.timed, p.existing);
-    key(a) == key(b) && a.sandbox == b.sandbox && a.namespace == b.namespace
+    let is_representor = |p: &Port| p.representor_tap().is_some();
+    key(a) == key(b) && a.sandbox == b.sandbox && a.namespace == b.namespace && is_representor(a) == is_representor(b)
 }
 
 fn is_same_chain(a: &Chain, b: &Chain) -> bool {

@@ -209,6 +209,13 @@ impl Device {
         }
     }
 
+    /// Returns the parts of a device that is written as `SCHEME:TARGET`, without driver arguments; `None` for captures
+    /// and PCI addresses.
+    pub fn scheme_and_target(&self) -> Option<(&str, &str)> {
+        let Device::Dpdk { written, .. } = self else { return None };
+        written.split(',').next()?.split_once(':').filter(|_| self.pci_address().is_none())
+    }
+
     /// Returns the virtual function to create, if there is one.
     pub fn virtual_function(&self) -> Option<&VirtualFunction> {
         match self {
@@ -349,6 +356,10 @@ mod tests {
         is("net_null7,copy=1", "net_null7", "copy=1");
         assert_eq!(Device::parse("0000:01:00.0", "p").unwrap().pci_address(), Some("0000:01:00.0"));
         assert_eq!(Device::parse("tap:x", "p").unwrap().pci_address(), None);
+        let parts =
+            |text| Device::parse(text, "p").unwrap().scheme_and_target().map(|(s, t)| (s.to_owned(), t.to_owned()));
+        assert_eq!(parts("tap:x,mac=fixed"), Some(("tap".to_owned(), "x".to_owned())));
+        assert!(["null", "pcap:a.pcap", "0000:01:00.0"].iter().all(|text| parts(text).is_none()));
     }
 
     #[test]

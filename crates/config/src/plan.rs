@@ -100,8 +100,22 @@ pub struct Port {
 impl Port {
     /// Descriptors of a queue by default.
     pub(crate) const DESCRIPTORS: u16 = 1024;
-    /// Ports of a file (`RTE_MAX_ETHPORTS` of DPDK).
-    pub(crate) const MAX: usize = 32;
+    /// Ports of a file.
+    pub(crate) const MAX: usize = 1024;
+    /// Ports of a file that DPDK opens (`RTE_MAX_ETHPORTS`).
+    pub(crate) const MAX_OF_DPDK: usize = 32;
+
+    /// Returns the name of the tap of a representor, which is created without DPDK.
+    #[must_use]
+    pub fn representor_tap(&self) -> Option<&str> {
+        let (scheme, name) = self.device.scheme_and_target()?;
+        (scheme == "tap" && self.representor.is_some()).then_some(name)
+    }
+
+    /// Returns true if DPDK opens the device.
+    pub(crate) fn is_of_dpdk(&self) -> bool {
+        matches!(self.device, Device::Dpdk { .. }) && self.representor_tap().is_none()
+    }
 
     /// Returns a port with a device that needs nothing.
     pub(crate) fn blank(name: &str) -> Port {

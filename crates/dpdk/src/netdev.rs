@@ -1,8 +1,13 @@
 //! State of the kernel's network interfaces, which some of DPDK's drivers use.
 
 mod configure;
+mod namespace;
+mod netlink;
+mod tap;
 
 pub use configure::{InterfaceConfig, configure, move_to_namespace};
+pub use namespace::in_namespace;
+pub use tap::{Tap, TapRead};
 
 use core::ptr::null_mut;
 use std::ffi::{CStr, CString};
@@ -100,20 +105,26 @@ pub fn gro_enabled(interface: &str) -> bool {
     unsafe { interface_ioctl(interface, SIOCETHTOOL, (&raw mut gro).cast()) }.is_some() && gro.data != 0
 }
 
+/// Returns a request about an interface; `None` if its name is too long.
+fn request(interface: &str) -> Option<libc::ifreq> {
+    // SAFETY: plain bits.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return None;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Some(request)
+}
+
 /// Sends an ioctl about an interface and returns the result.
 ///
 /// # Safety
 /// `data` is null or what the request requires: for `SIOCETHTOOL`, a structure that begins with an ethtool command and
 /// has the size that the command fills.
 unsafe fn interface_ioctl(interface: &str, request: libc::c_ulong, data: *mut libc::c_char) -> Option<libc::ifreq> {
-    // SAFETY: plain bits.
-    let mut ifreq: libc::ifreq = unsafe { core::mem::zeroed() };
-    if interface.len() >= ifreq.ifr_name.len() {
-        return None;
-    }
-    for (to, from) in ifreq.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut ifreq = self::request(interface)?;
     ifreq.ifr_ifru.ifru_data = data;
     // SAFETY: an ordinary socket, closed below; the name is NUL-terminated and all arguments outlive the call.
     unsafe {

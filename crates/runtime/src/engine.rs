@@ -33,7 +33,10 @@ use crate::faults::attribution::{self, MemoryAccounts, NfActivity};
 use crate::faults::run_errors::RunErrors;
 use crate::faults::watchdog::{self, Watched, WatchedWorker};
 use crate::pci::sriov::{Kernel, Linux, VirtualFunctions};
-use crate::ports::{self, CaptureWriter, ExistingTaps, PortMonitor, PortQueues, SourceKind, Wires};
+use crate::ports::{
+    self, CaptureWriter, ExistingTaps, PortMonitor, PortQueues, RepresentorTap, Representors, SourceKind,
+    UnconfiguredRepresentors, Wires,
+};
 use crate::summary::{Summary, WorkerSummary};
 use crate::worker::command::Command;
 use crate::worker::rebuild::{self, NodeBuilder, RebuildClient, Rebuilder};
@@ -83,6 +86,10 @@ pub struct Engine {
     workers: Vec<WorkerHandle>,
     /// Of the open ports.
     monitors: Vec<(usize, PortMonitor)>,
+    /// Taps of the open ports of representors.
+    taps: Vec<(usize, RepresentorTap)>,
+    representors: Representors,
+    unconfigured: UnconfiguredRepresentors,
     /// Counts of the drivers of ports that a reload has removed.
     removed_ports: Vec<(usize, DriverCounts)>,
     captures: Vec<(usize, CaptureWriter)>,
@@ -280,6 +287,7 @@ impl Engine {
         functions = VirtualFunctions::create(kernel, ports().map(|port| (port.name.as_str(), &port.device)))?;
         existing_taps = record_taps(ports())?;
         let (eal, pool) = start_dpdk(file, &workers, wires, &functions)?;
+        let control_cpus = cpus_without(&allowed, workers.iter().map(|worker| worker.cpu));
         let mut setup = PortSetup {
             file,
             functions: &functions,
@@ -288,6 +296,9 @@ impl Engine {
             stop: Arc::default(),
             errors: RunErrors::default(),
             monitors: vec![],
+            representors: Representors::default(),
+            taps: vec![],
+            control_cpus: control_cpus.clone(),
             captures: vec![],
             driver_buffers: 0,
             shared_rings: ports::SharedRings::default(),
@@ -314,8 +325,9 @@ impl Engine {
             Some(built) => built,
             None => build_nodes(file, &workers, &accounts, &confined.unwrap_or_default())?,
         };
-        let PortSetup { stop, errors, monitors, captures, driver_buffers, shared_rings, notes, .. } = setup;
-        let control_cpus = cpus_without(&allowed, workers.iter().map(|worker| worker.cpu));
+        let PortSetup {
+            stop, errors, monitors, representors, taps, captures, driver_buffers, shared_rings, notes, ..
+        } = setup;
         let rebuilder = rebuild::start(errors.clone(), control_cpus).map_err(thread_error)?;
         let clients: Vec<_> = builders.into_iter().map(|builders| rebuilder.client(builders)).collect();
         let cores = cores_of_chains(file, &workers);
@@ -332,6 +344,9 @@ impl Engine {
             errors,
             workers: vec![],
             monitors,
+            taps,
+            representors,
+            unconfigured: UnconfiguredRepresentors::default(),
             removed_ports: vec![],
             captures,
             eal,
@@ -824,6 +839,8 @@ impl Engine {
             }
         }
         self.captures.iter().for_each(|(_, capture)| capture.finish());
+        // before the last counts, which include errors of sending
+        self.taps.iter().for_each(|(_, tap)| tap.close());
         // the rebuilder ends when the last client disconnects, and reports its errors
         ended.iter_mut().for_each(|(worker, _)| worker.disconnect_rebuilder());
         if let Some(rebuilder) = self.rebuilder.take().filter(|_| stuck.is_empty()) {

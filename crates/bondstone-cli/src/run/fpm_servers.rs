@@ -3,21 +3,19 @@
 mod session;
 mod tables;
 
-use config::{ChainFile, Device};
+use config::{ChainFile, Port};
+use dpdk::netdev;
 use graph::Nf as _;
 use nf::L3fwd;
 use nf::live::{FpmSettings, LiveRoutes, LiveVrf};
 use runtime::LiveNfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::netdevice::index_to_name;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Display, Formatter};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -92,7 +90,7 @@ impl FpmServers {
     /// Starts and ends servers so that they are those of the routers that run. Connections of others stay. An address that
     /// cannot be used is logged and tried again with the next call.
     pub(super) fn update(&mut self, nfs: &LiveNfs, file: &ChainFile) {
-        let taps = file.ports.iter().filter_map(|port| Some((tap(&port.device)?.to_owned(), port.name.clone())));
+        let taps = file.ports.iter().filter_map(|port| Some((tap(port)?.to_owned(), port.name.clone())));
         *self.taps.lock().unwrap_or_else(PoisonError::into_inner) = taps.collect();
         let mut wanted: BTreeMap<ListenAddress, Vec<Router>> = BTreeMap::new();
         for nf in nfs.of_kind(L3fwd::KIND) {
@@ -161,29 +159,17 @@ fn described((namespace, address): &ListenAddress) -> String {
 
 /// Returns a socket that listens in a namespace, where it then stays.
 fn listen((namespace, address): &ListenAddress) -> Result<TcpListener, String> {
-    let bind = |address| {
+    let bind = || {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     };
-    let failed = |e: std::io::Error| format!("cannot listen at {address}: {e}");
-    let Some(name) = namespace else { return bind(address).map_err(failed) };
-    let path = Path::new("/run/netns").join(name);
-    let namespace = std::fs::File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    // a thread of its own, as only it changes its namespace
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            bind(address)
-        });
-        thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread has panicked"))).map_err(failed)
-    })
+    netdev::in_namespace(namespace.as_deref(), bind).map_err(|e| format!("cannot listen at {address}: {e}"))
 }
 
-/// Returns the name of the tap that a port creates.
-fn tap(device: &Device) -> Option<&str> {
-    let Device::Dpdk { written, .. } = device else { return None };
-    written.split(',').next()?.strip_prefix("tap:")
+/// Returns the name of the tap of a port.
+fn tap(port: &Port) -> Option<&str> {
+    port.device.scheme_and_target().filter(|(scheme, _)| *scheme == "tap").map(|(_, name)| name)
 }
 
 struct Server {

@@ -45,6 +45,7 @@ mod reload_state;
 #[cfg(feature = "measure")]
 mod replays;
 #[cfg(feature = "measure")]
+mod representors;
 mod reproduce;
 #[cfg(feature = "measure")]
 mod results;

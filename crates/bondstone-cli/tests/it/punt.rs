@@ -15,7 +15,7 @@ fn is_answered(from: &Namespace, args: &str) -> (bool, String) {
 
 /// Asserts that three pings are answered.
 #[track_caller]
-fn ping(from: &Namespace, to: &str) {
+pub(crate) fn ping(from: &Namespace, to: &str) {
     let (all, output) = is_answered(from, &format!("-w 100 {to}"));
     assert!(all, "{to}: {output}");
 }
@@ -125,13 +125,10 @@ fn a_reload_configures_the_control_plane_like_the_interface() {
         return;
     }
     let lab = Lab::start("reload", "");
-    let Lab { scratch, a, control, .. } = &lab;
+    let Lab { a, control, .. } = &lab;
     ping(a, "10.1.0.1");
     let reload = |from: &str, to: &str| {
-        let text = std::fs::read_to_string(scratch.path("router.toml")).unwrap();
-        assert!(text.contains(from), "{text}");
-        let file = scratch.write("router.toml", text.replace(from, to));
-        let said = command(&scratch.path("sockets"), &["reload", file.to_str().unwrap()]);
+        let said = lab.reload(&[(from, to)]);
         assert_eq!(said.status, Some(0), "{}", said.err);
     };
     reload("\"10.1.0.1/24\", ", "\"10.1.0.77/24\", \"10.7.0.1/24\", ");

@@ -70,6 +70,7 @@ impl<'a> Builder<'a> {
         let mut chains: Vec<Chain> = file.chain.iter().enumerate().filter_map(|(n, c)| self.chain(n, c)).collect();
         self.edges(file);
         self.representors();
+        self.ports_of_dpdk(file);
         self.traffic(file);
         self.unused(file);
         self.files(file);

@@ -1,4 +1,4 @@
-//! Checks that representors have ports, and records their interfaces there.
+//! Checks that representors have ports, records their interfaces there, and counts the ports of DPDK.
 
 use super::paths::Builder;
 use crate::device::Device;
@@ -56,12 +56,10 @@ impl Builder<'_> {
                         "no path begins with this representor: packets of the control plane are not received",
                         format!("add [[chain]] with path = [{port:?}, {name:?}]"),
                     )),
-                    Target::Port(p) => {
-                        if let Some(port) = self.ports.get_mut(usize::from(p)) {
-                            port.representor = Some(representor.clone());
-                        }
-                        None
-                    }
+                    Target::Port(p) => self.ports.get_mut(usize::from(p)).and_then(|port| {
+                        port.representor = Some(representor.clone());
+                        unusable_tap(port)
+                    }),
                     _ => None,
                 };
                 if let (Some((problem, remedy)), false) = (problem, self.checker.incomplete) {
@@ -70,6 +68,29 @@ impl Builder<'_> {
             }
         }
     }
+
+    /// Checks that DPDK can open the devices that it has to open.
+    pub(super) fn ports_of_dpdk(&mut self, file: &File) {
+        let mut all: Vec<&Port> = self.ports.iter().filter(|port| port.is_of_dpdk()).collect();
+        all.sort_by_key(|port| port.device_span.start);
+        if let Some(first) = all.get(Port::MAX_OF_DPDK) {
+            let name = first.name.clone();
+            let span = file.port.keys().find(|key| *key.get_ref() == name).map_or(0..0, Spanned::span);
+            let problem =
+                format!("the file has more than {} ports besides captures and taps of representors", Port::MAX_OF_DPDK);
+            self.checker.error(span, &name, problem, "split the file");
+        }
+    }
+}
+
+/// Returns the problem and the remedy of a representor's tap that cannot be opened without DPDK.
+fn unusable_tap(port: &Port) -> Option<(&'static str, String)> {
+    let name = port.representor_tap()?;
+    if port.existing {
+        return Some(("the tap of a representor is created by the run", "remove existing = true".to_owned()));
+    }
+    let has_arguments = port.device.to_string().contains(',');
+    has_arguments.then(|| ("the tap of a representor has no driver arguments", format!("write \"tap:{name}\"")))
 }
 
 #[cfg(test)]
@@ -128,10 +149,50 @@ mod tests {
         for (more, words) in [
             ("", ["6: ", "\"host\"", "no port", "[port.host]"]),
             (HOST, ["6: ", "\"host\"", "no path begins", "path = [\"host\", \"router\"]"]),
+            (
+                &format!("[port.host]\ndevice = \"tap:host0\"\nexisting = true\n{FROM_HOST}"),
+                ["6: ", "\"host\"", "is created by the run", "remove existing"],
+            ),
+            (
+                &format!("[port.host]\ndevice = \"tap:host0,mac=fixed\"\n{FROM_HOST}"),
+                ["6: ", "\"host\"", "no driver arguments", "\"tap:host0\""],
+            ),
         ] {
             let error = parse(more).err().unwrap();
             assert!(words.iter().all(|word| error.contains(word)), "{error}");
         }
+    }
+
+    /// Returns a file with ports that DPDK opens, representors, and a capture.
+    fn many(dpdk: usize, representors: usize) -> Result<ChainFile, String> {
+        // a router has at most 64 interfaces
+        let router = |n: usize| n / 50;
+        let mut text = "bondstone = 1\n".to_owned();
+        for n in 0..representors {
+            if n % 50 == 0 {
+                text += &format!("[nf.router{}]\nkind = \"l3fwd\"\n", router(n));
+            }
+            text += &format!("interface.i{n} = {{ addresses = [\"10.0.{n}.1/24\"], representor = \"r{n}\" }}\n");
+        }
+        for n in 0..representors {
+            let of = router(n);
+            text += &format!("[port.r{n}]\ndevice = \"tap:r{n}\"\n[[chain]]\npath = [\"r{n}\", \"router{of}\"]\n");
+            text += &format!("[[edge]]\nfrom = \"router{of}.i{n}\"\nto = \"p0\"\n");
+        }
+        text += "[port.file]\ndevice = \"pcap:none.pcap\"\n";
+        for n in 0..dpdk {
+            text += &format!("[port.p{n}]\ndevice = \"null\"\n[[chain]]\npath = [\"p{n}\", \"file\"]\n");
+        }
+        let errors = |errors: Vec<diagnostics::Diagnostic>| errors.iter().map(|e| format!("{e}\n")).collect();
+        ChainFile::parse(&text, Path::new("many.toml"), &nf::registry()).map_err(errors)
+    }
+
+    #[test]
+    fn only_ports_of_dpdk_are_limited_to_those_of_dpdk() {
+        let file = many(32, 200).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(file.ports.iter().filter(|port| port.representor_tap().is_some()).count(), 200);
+        let error = many(33, 2).err().unwrap();
+        assert!(error.contains("more than 32 ports") && error.contains("\"p32\""), "{error}");
     }
 
     #[test]

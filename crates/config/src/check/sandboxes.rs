@@ -132,9 +132,15 @@ impl Builder<'_> {
 
     /// Checks the numbers of ports and interfaces.
     fn check_limits(&mut self, file: &File, sandboxes: &[Sandbox], crossings: &[(String, CrossingKind)]) {
-        let needed: usize = crossings.iter().map(|(name, kind)| width(file, sandboxes, name, kind)).sum();
-        if self.ports.len() + needed > Port::MAX {
-            let problem = format!("the sandboxes need {needed} further ports, and a file may have {}", Port::MAX);
+        let uses_dpdk = |name: &String| {
+            sandboxes.iter().any(|sandbox| sandbox.name == *name && sandbox.transport != Transport::Rings)
+        };
+        let over_dpdk = crossings.iter().filter(|(name, _)| uses_dpdk(name));
+        let needed: usize = over_dpdk.map(|(name, kind)| width(file, sandboxes, name, kind)).sum();
+        let others = self.ports.iter().filter(|port| port.is_of_dpdk()).count();
+        if others + needed > Port::MAX_OF_DPDK {
+            let most = Port::MAX_OF_DPDK;
+            let problem = format!("the sandboxes need {needed} ports of DPDK, which has {most}, and {others} are used");
             self.checker.error(0..0, "isolation", problem, "put consecutive NFs in one sandbox");
         }
         for sandbox in sandboxes {

@@ -1,16 +1,19 @@
-//! Configuration of kernel interfaces by rtnetlink (rtnetlink(7)).
+//! Configuration of kernel interfaces.
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use super::namespace::{in_namespace, open_namespace};
+use super::netlink::{Netlink, attribute};
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::AsRawFd as _;
 
-/// Bytes of a message header.
-const HEADER: usize = 16;
-const REQUEST: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
-const CREATE: u16 = (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16;
+/// Smallest MTU with which an interface has IPv6 addresses (RFC 8200 §5).
+const MIN_IPV6_MTU: u32 = 1280;
+
+/// Settings of net.ipv6.conf.INTERFACE: the kernel ignores router advertisements and redirects, by which a host could
+/// divert its packets; derives the link-local address from the MAC address (RFC 4291 appendix A); and uses it at once.
+const IPV6_SETTINGS: [(&str, &str); 5] =
+    [("accept_ra", "0"), ("autoconf", "0"), ("accept_redirects", "0"), ("addr_gen_mode", "0"), ("accept_dad", "0")];
 
 /// Configuration of an interface.
 #[derive(Clone, Debug)]
@@ -29,131 +32,187 @@ pub struct InterfaceConfig<'a> {
 /// The namespace does not exist, or the interface cannot be moved.
 pub fn move_to_namespace(interface: &str, namespace: &str) -> io::Result<()> {
     Link::open(interface)?.move_to(&open_namespace(namespace)?)?;
-    Link::open_in(interface, namespace)?.set(libc::IFF_UP, &[])
+    in_namespace(Some(namespace), || Link::open(interface)?.set(libc::IFF_UP, &[]))
 }
 
 /// Sets the MAC address, the MTU and the addresses of an interface in the current or in another network namespace, and
-/// brings it up. `before` is its configuration by an earlier call, if there was one.
+/// brings it up. Other addresses are removed, except the link-local one of the MAC address. The kernel accepts no router
+/// advertisements and no redirects by the interface; in another namespace IPv4 redirects by none, as the kernel requires
+/// for a host.
 ///
 /// # Errors
-/// The step that failed, and the error of the system.
-pub fn configure(
-    interface: &str,
-    namespace: Option<&str>,
-    before: Option<&InterfaceConfig<'_>>,
-    config: &InterfaceConfig<'_>,
-) -> io::Result<()> {
-    let failed = |step: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{step}: {e}"));
-    let link = match namespace {
-        Some(namespace) => Link::open_in(interface, namespace),
-        None => Link::open(interface),
-    };
-    let link = link.map_err(failed("opening the interface"))?;
-    if before.is_none_or(|before| before.mac != config.mac) {
-        // the kernel derives the link-local address from the MAC address when the interface comes up
-        link.set(0, &[]).map_err(failed("setting it down"))?;
-        link.set(0, &[(libc::IFLA_ADDRESS, &config.mac)]).map_err(failed("setting the MAC address"))?;
+/// The step that failed, and the error of the system; or addresses that the MTU does not permit.
+pub fn configure(interface: &str, namespace: Option<&str>, config: &InterfaceConfig<'_>) -> io::Result<()> {
+    if config.mtu < MIN_IPV6_MTU
+        && let Some((address, _)) = config.addresses.iter().find(|(address, _)| address.is_ipv6())
+    {
+        let problem = format!(
+            "the address {address} needs an MTU of at least {MIN_IPV6_MTU} bytes (RFC 8200), not {}",
+            config.mtu
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
-    let mtu = config.mtu.to_ne_bytes();
-    link.set(libc::IFF_UP, &[(libc::IFLA_MTU, &mtu)]).map_err(failed("setting the MTU and up"))?;
-    for address in before.map_or(&[][..], |before| before.addresses) {
-        if !config.addresses.contains(address) {
-            // ignore errors: it was removed by another program
-            let _ = link.remove_address(*address);
+    in_namespace(namespace, || {
+        let failed = |step: &'static str| move |e: io::Error| io::Error::new(e.kind(), format!("{step}: {e}"));
+        let link = Link::open(interface).map_err(failed("opening the interface"))?;
+        // first, as IPv6 has no settings below its smallest MTU
+        let mtu = config.mtu.to_ne_bytes();
+        link.request(0, 0, &[(libc::IFLA_MTU, &mtu)]).map_err(failed("setting the MTU"))?;
+        if super::mac(interface) != Some(config.mac) {
+            // the kernel derives the link-local address from the MAC address when the interface comes up
+            link.set(0, &[]).map_err(failed("setting it down"))?;
+            link.set(0, &[(libc::IFLA_ADDRESS, &config.mac)]).map_err(failed("setting the MAC address"))?;
         }
-    }
-    config.addresses.iter().try_for_each(|address| link.add_address(*address)).map_err(failed("adding an address"))
+        for (setting, value) in IPV6_SETTINGS {
+            set_sysctl("ipv6", interface, setting, value)?;
+        }
+        set_sysctl("ipv4", interface, "accept_redirects", "0")?;
+        if namespace.is_some() {
+            // a host accepts redirects if either is set (ip-sysctl of the kernel)
+            set_sysctl("ipv4", "all", "accept_redirects", "0")?;
+        }
+        link.set(libc::IFF_UP, &[]).map_err(failed("setting it up"))?;
+        let link_local = link_local_address(config.mac);
+        for address in link.addresses().map_err(failed("reading the addresses"))? {
+            if address != link_local && !config.addresses.contains(&address) {
+                // ignore errors: it was removed by another program, or with another one of its network
+                let _ = link.remove_address(address);
+            }
+        }
+        config.addresses.iter().try_for_each(|address| link.add_address(*address)).map_err(failed("adding an address"))
+    })
 }
 
-fn open_namespace(name: &str) -> io::Result<File> {
-    File::open(format!("/run/netns/{name}"))
+/// Sets a setting of an interface in the network namespace of this thread, if the kernel has the protocol.
+fn set_sysctl(family: &str, interface: &str, setting: &str, value: &str) -> io::Result<()> {
+    match std::fs::write(format!("/proc/sys/net/{family}/conf/{interface}/{setting}"), value) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            let problem = format!("setting net.{family}.conf.{interface}.{setting}={value}: {e}");
+            Err(io::Error::new(e.kind(), problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the link-local address that the kernel derives from a MAC address (RFC 4291 appendix A).
+fn link_local_address([a, b, c, d, e, f]: [u8; 6]) -> (IpAddr, u8) {
+    let octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f];
+    (Ipv6Addr::from(octets).into(), 64)
 }
 
 /// An interface, and a socket to the kernel in its network namespace.
 struct Link {
-    socket: OwnedFd,
+    netlink: Netlink,
     index: u32,
 }
 
 impl Link {
     fn open(interface: &str) -> io::Result<Link> {
-        // protocol 0 is NETLINK_ROUTE
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         let index = super::index(interface).ok_or_else(io::Error::last_os_error)?;
-        Ok(Link { socket, index })
-    }
-
-    fn open_in(interface: &str, namespace: &str) -> io::Result<Link> {
-        let namespace = open_namespace(namespace)?;
-        let open = || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Link::open(interface)
-        };
-        // only this thread enters the namespace; the socket remains in it
-        std::thread::scope(|scope| scope.spawn(open).join())
-            .unwrap_or_else(|_| Err(io::Error::other("the thread in the namespace panicked")))
+        Ok(Link { netlink: Netlink::open()?, index })
     }
 
     fn move_to(&self, namespace: &File) -> io::Result<()> {
-        use std::os::fd::AsRawFd;
         let descriptor = namespace.as_raw_fd().to_ne_bytes();
-        self.request(libc::RTM_NEWLINK, 0, &self.info(0, 0), &[(libc::IFLA_NET_NS_FD, &descriptor)])
+        self.request(0, 0, &[(libc::IFLA_NET_NS_FD, &descriptor)])
     }
 
     /// Sets the flag `IFF_UP`, or clears it if `up` is 0, and attributes.
     fn set(&self, up: i32, attributes: &[(u16, &[u8])]) -> io::Result<()> {
-        self.request(libc::RTM_NEWLINK, 0, &self.info(up, libc::IFF_UP), attributes)
+        self.request(up, libc::IFF_UP, attributes)
     }
 
-    /// Returns a `struct ifinfomsg`.
-    fn info(&self, flags: i32, changed: i32) -> Vec<u8> {
-        [[0; 4], self.index.to_ne_bytes(), flags.to_ne_bytes(), changed.to_ne_bytes()].concat()
+    /// Sets those flags that are in `changed`, and attributes.
+    fn request(&self, flags: i32, changed: i32, attributes: &[(u16, &[u8])]) -> io::Result<()> {
+        // struct ifinfomsg
+        let body = [[0; 4], self.index.to_ne_bytes(), flags.to_ne_bytes(), changed.to_ne_bytes()].concat();
+        self.netlink.request(libc::RTM_NEWLINK, 0, &body, attributes)
     }
 
     fn add_address(&self, address: (IpAddr, u8)) -> io::Result<()> {
-        self.change_address(libc::RTM_NEWADDR, CREATE, address)
+        self.change_address(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, address)
     }
 
     fn remove_address(&self, address: (IpAddr, u8)) -> io::Result<()> {
         self.change_address(libc::RTM_DELADDR, 0, address)
     }
 
-    fn change_address(&self, kind: u16, flags: u16, (address, prefix_len): (IpAddr, u8)) -> io::Result<()> {
+    fn change_address(&self, kind: u16, flags: i32, (address, prefix_len): (IpAddr, u8)) -> io::Result<()> {
         let (family, bytes) = match address {
             IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
             IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
         };
         // the NF uses the address at once, too
         let address_flags = if address.is_ipv6() { libc::IFA_F_NODAD as u8 } else { 0 };
-        let body =
-            [[family as u8, prefix_len, address_flags, libc::RT_SCOPE_UNIVERSE], self.index.to_ne_bytes()].concat();
-        self.request(kind, flags, &body, &[(libc::IFA_LOCAL, &bytes), (libc::IFA_ADDRESS, &bytes)])
+        let header = [family as u8, prefix_len, address_flags, libc::RT_SCOPE_UNIVERSE];
+        let body = [header, self.index.to_ne_bytes()].concat();
+        self.netlink.request(kind, flags, &body, &[(libc::IFA_LOCAL, &bytes), (libc::IFA_ADDRESS, &bytes)])
     }
 
-    /// Sends a request and waits for its acknowledgement.
-    fn request(&self, kind: u16, flags: u16, body: &[u8], attributes: &[(u16, &[u8])]) -> io::Result<()> {
-        let mut message = vec![0; HEADER];
-        message.extend(body);
-        for (kind, value) in attributes {
-            message.extend((4 + value.len() as u16).to_ne_bytes());
-            message.extend(kind.to_ne_bytes());
-            message.extend(*value);
-            message.resize(message.len().next_multiple_of(4), 0);
+    /// Returns the addresses of the interface with their prefix lengths.
+    fn addresses(&self) -> io::Result<Vec<(IpAddr, u8)>> {
+        let mut addresses = vec![];
+        let each = &mut |message: &[u8]| addresses.extend(address_of(message, self.index));
+        self.netlink.dump(libc::RTM_GETADDR, &[0; ADDRESS_HEADER], each)?;
+        Ok(addresses)
+    }
+}
+
+/// Bytes of a `struct ifaddrmsg`.
+const ADDRESS_HEADER: usize = 8;
+
+/// Returns the address in a message of type `RTM_NEWADDR`, if it is of the interface with this index.
+fn address_of(message: &[u8], interface: u32) -> Option<(IpAddr, u8)> {
+    let (&[_, prefix_len, _, _, a, b, c, d], attributes) = message.split_first_chunk::<ADDRESS_HEADER>()?;
+    if u32::from_ne_bytes([a, b, c, d]) != interface {
+        return None;
+    }
+    // only IPv4 addresses have both, which differ if the address has a peer
+    let value = attribute(attributes, libc::IFA_LOCAL).or_else(|| attribute(attributes, libc::IFA_ADDRESS))?;
+    let address = match value.len() {
+        4 => IpAddr::from(*value.first_chunk::<4>()?),
+        16 => IpAddr::from(*value.first_chunk::<16>()?),
+        _ => return None,
+    };
+    Some((address, prefix_len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_the_interface() {
+        let attribute = |kind: u16, value: &[u8]| {
+            [&(4 + value.len() as u16).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat()
+        };
+        let message = |attributes: &[Vec<u8>]| {
+            [&[libc::AF_INET as u8, 24, 0, 0][..], &7u32.to_ne_bytes(), &attributes.concat()].concat()
+        };
+        let (own, peer) = (attribute(libc::IFA_LOCAL, &[10, 0, 0, 1]), attribute(libc::IFA_ADDRESS, &[10, 0, 0, 2]));
+        let both = message(&[peer.clone(), own]);
+        assert_eq!(address_of(&both, 7), Some((IpAddr::from([10, 0, 0, 1]), 24)));
+        assert_eq!(address_of(&both, 8), None);
+        assert_eq!(address_of(&message(&[peer]), 7), Some((IpAddr::from([10, 0, 0, 2]), 24)));
+        assert_eq!(address_of(&message(&[attribute(libc::IFA_ADDRESS, &[1; 5])]), 7), None);
+        assert_eq!(address_of(&both[..7], 7), None);
+    }
+
+    #[test]
+    fn ipv6_needs_an_mtu_of_1280() {
+        let addresses = [("10.0.0.1".parse().unwrap(), 24), ("fd00::1".parse().unwrap(), 64)];
+        let config = |mtu, addresses| configure("no-such-if", None, &InterfaceConfig { mac: [2; 6], mtu, addresses });
+        let error = config(1279, &addresses).unwrap_err().to_string();
+        assert!(["fd00::1", "1280", "1279"].iter().all(|word| error.contains(word)), "{error}");
+        for (mtu, addresses) in [(1280, &addresses[..]), (576, &addresses[..1])] {
+            let error = config(mtu, addresses).unwrap_err().to_string();
+            assert!(error.contains("opening the interface"), "{error}");
         }
-        let len = message.len() as u32;
-        message[..4].copy_from_slice(&len.to_ne_bytes());
-        message[4..6].copy_from_slice(&kind.to_ne_bytes());
-        message[6..8].copy_from_slice(&(REQUEST | flags).to_ne_bytes());
-        send(&self.socket, &message, SendFlags::empty())?;
-        let mut reply = [0; 1024];
-        let (len, _) = recv(&self.socket, &mut reply[..], RecvFlags::empty())?;
-        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-        let reply = reply.get(..len).ok_or_else(invalid)?;
-        let (_, error) = reply.split_first_chunk::<HEADER>().ok_or_else(invalid)?;
-        let error = error.first_chunk().map(|error| i32::from_ne_bytes(*error)).ok_or_else(invalid)?;
-        if reply[4..6] != (libc::NLMSG_ERROR as u16).to_ne_bytes() {
-            return Err(invalid());
-        }
-        if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-error)) }
+    }
+
+    #[test]
+    fn link_local_addresses_contain_the_mac_address() {
+        let expected = "fe80::ff:fe00:109".parse().unwrap();
+        assert_eq!(link_local_address([2, 0, 0, 0, 1, 9]), (IpAddr::V6(expected), 64));
     }
 }

@@ -1,10 +1,11 @@
 //! Counts of the drivers of ports.
 
-use crate::ports::{PortDrop, PortMonitor};
+use crate::ports::{PortDrop, PortMonitor, RepresentorTap};
 use crate::summary::PortSummary;
 use graph::Named as _;
 
 /// Counts of the driver of a port.
+#[derive(Default)]
 pub(super) struct DriverCounts {
     missed: u64,
     copied: u64,
@@ -21,6 +22,10 @@ impl DriverCounts {
             send_errors: stats.tx_errors,
             dropped: monitor.rx_dropped(&stats),
         }
+    }
+
+    pub(super) fn of_tap(tap: &RepresentorTap) -> DriverCounts {
+        DriverCounts { send_errors: tap.send_errors(), ..DriverCounts::default() }
     }
 
     pub(super) fn add_to(&self, port: &mut PortSummary) {

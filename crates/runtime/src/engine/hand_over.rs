@@ -2,7 +2,6 @@
 
 use super::saved_state::{SavedState, packet_interface};
 use super::{End, Engine};
-use crate::ports::scheme_and_target;
 use config::Device;
 use diagnostics::Diagnostic;
 use dpdk::PacketSocket;
@@ -14,7 +13,7 @@ impl Engine {
     /// # Errors
     /// A port is a tap, an AF_XDP socket or a capture.
     pub fn check_hand_over(&self) -> Result<(), Diagnostic> {
-        let problem = |port: &config::Port| match (&port.device, scheme_and_target(&port.device)) {
+        let problem = |port: &config::Port| match (&port.device, port.device.scheme_and_target()) {
             (_, Some(("tap", name))) => Some((
                 format!("port {:?}: the tap {name} ends with its process", port.name),
                 "use one end of a veth pair instead (af_packet:INTERFACE), or restart",

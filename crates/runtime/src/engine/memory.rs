@@ -47,6 +47,8 @@ pub(super) fn pool_size(ports: &[&Port], workers: usize, in_wires: Option<u32>) 
     const MIN_PACKETS: u32 = 1 << 13;
     let queues = workers as u32 + 1;
     let in_port = |port: &&Port| match port.device {
+        // its rings hold copies
+        _ if port.representor_tap().is_some() && in_wires.is_none() => 0,
         Device::Dpdk { .. } if in_wires.is_none() => 2 * queues * u32::from(port.descriptors),
         // an additional queue of a device has one queue in each direction
         Device::Queue { .. } => 2 * u32::from(port.descriptors),

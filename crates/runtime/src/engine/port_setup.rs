@@ -6,7 +6,8 @@ use crate::error::Error;
 use crate::faults::run_errors::RunErrors;
 use crate::pci::sriov::VirtualFunctions;
 use crate::ports::{
-    self, CaptureReader, CaptureWriter, JoinedWires, PortMonitor, PortQueues, SharedTx, SteeringKey, Wires,
+    self, CaptureReader, CaptureWriter, JoinedWires, PortMonitor, PortQueues, RepresentorTap, Representors, SharedTx,
+    SteeringKey, Wires,
 };
 use crate::{DrainPolicy, Input, Output, RxPort, Transmit, TxPort};
 use config::{ChainFile, Device, Side, Spreading, Start};
@@ -27,6 +28,10 @@ pub(super) struct PortSetup<'a> {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) errors: RunErrors,
     pub(super) monitors: Vec<(usize, PortMonitor)>,
+    pub(super) representors: Representors,
+    pub(super) taps: Vec<(usize, RepresentorTap)>,
+    /// CPUs without workers.
+    pub(super) control_cpus: Vec<usize>,
     pub(super) captures: Vec<(usize, CaptureWriter)>,
     pub(super) driver_buffers: usize,
     pub(super) notes: Vec<String>,
@@ -99,6 +104,9 @@ impl PortSetup<'_> {
         for port in order {
             match self.file.ports[port].device.clone() {
                 Device::Pcap(name) => self.open_capture(port, &name, workers)?,
+                Device::Dpdk { .. } if self.file.ports[port].representor_tap().is_some() => {
+                    self.open_representor(port, workers)?
+                }
                 Device::Dpdk { name, arguments, .. } => {
                     let function = self.functions.addresses().get(&self.file.ports[port].name);
                     self.open_device(port, function.unwrap_or(&name), &arguments, workers)?;
@@ -246,8 +254,7 @@ impl PortSetup<'_> {
             self.wait_for_link(port, &queues.port)?;
         }
         self.monitors.push((port, PortMonitor::new(&plan.device, &info, queues.port)));
-        ports::configure_tap(plan, self.file.max_frame)
-            .map_err(|(problem, remedy)| self.environment_error(port, &problem, remedy))?;
+        ports::enter_namespace(plan).map_err(|(problem, remedy)| self.environment_error(port, &problem, remedy))?;
         self.driver_buffers += ports::buffers_kept_by_driver(&info, &config, arguments);
         self.notes.extend(ports::note(&plan.name, &plan.device, self.file.max_frame));
         let mut rx = queues.rx.into_iter();
@@ -345,6 +352,21 @@ impl PortSetup<'_> {
         }
         add_shared_output(port, tx, &senders, workers);
         self.set_yield_when_full(port, &senders, workers);
+        Ok(())
+    }
+
+    /// Creates the tap of a representor.
+    fn open_representor(&mut self, port: usize, workers: &mut [PlannedWorker]) -> Result<(), Error> {
+        let (polled, senders) = self.port_users(port, workers);
+        let plan = &self.file.ports[port];
+        let Some(name) = plan.representor_tap() else { return Ok(()) };
+        let opened = self.representors.open((plan, name), self.file.max_frame, &self.pool, &self.control_cpus);
+        let (tap, rx, tx) = opened.map_err(|(problem, remedy)| self.environment_error(port, &problem, remedy))?;
+        self.taps.push((port, tap));
+        if !polled.is_empty() {
+            self.add_inputs(port, RxPort::Other(Box::new(rx)), &polled, workers, false, DrainPolicy::Stop);
+        }
+        add_shared_output(port, Box::new(tx), &senders, workers);
         Ok(())
     }
 

@@ -7,11 +7,14 @@ use super::memory::{further_pool, pool_size};
 use super::nodes::node_builder;
 use super::planned_worker::{PlannedWorker, plan_workers};
 use super::port_setup::PortSetup;
-use super::{Destination, End, Engine, Names, Source, WorkerHandle, cores_of_chains, links, record_taps, watched_hops};
+use super::{
+    Destination, End, Engine, Names, Source, WorkerHandle, cores_of_chains, cpus_without, links, record_taps,
+    watched_hops,
+};
 use crate::cpu::{affinity_of, set_affinity_of};
 use crate::error::Error;
 use crate::faults::watchdog::WatchedWorker;
-use crate::ports::{self, CaptureWriter, ExistingTaps, PortMonitor, SourceKind};
+use crate::ports::{self, CaptureWriter, ExistingTaps, PortMonitor, RepresentorTap, SourceKind};
 use crate::summary::WorkerSummary;
 use crate::worker::command::Command;
 use crate::worker::exchange::{Exchange, Meeting, NewOutput, Parts, retire_input};
@@ -108,10 +111,16 @@ impl Engine {
         let (built, mut notes) = (Instant::now(), added.notes.clone());
         let before = self.file.ports.clone();
         let pause = self.exchange(Plan { file, idle, names, planned, own, prepared, layout, opened: added })?;
-        notes.extend(ports::reconfigure_representors(&before, file));
+        notes.extend(self.unconfigured.update(&before, file));
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let (build_ms, exchange_ms) = (ms(built - start), ms(built.elapsed()));
         Ok(Reloaded { changes, build_ms, exchange_ms, pause_us: pause.as_secs_f64() * 1e6, notes })
+    }
+
+    /// Configures representors again that the last reload could not configure like their interfaces; to be called about
+    /// once a second.
+    pub fn retry_representors(&self) {
+        self.unconfigured.retry(&self.file);
     }
 
     /// Returns the files that NFs have read because settings name them, with the versions that they have read.
@@ -297,6 +306,9 @@ impl Engine {
             stop: self.stop.clone(),
             errors: self.errors.clone(),
             monitors: kept.iter().filter_map(monitor).collect(),
+            representors: self.representors.clone(),
+            taps: vec![],
+            control_cpus: cpus_without(&self.allowed, planned.iter().map(|worker| worker.cpu)),
             captures: vec![],
             driver_buffers: 0,
             shared_rings: ports::SharedRings::default(),
@@ -305,10 +317,10 @@ impl Engine {
         };
         let mut layout =
             reload.lay_out(&mut setup, planned).map_err(|problems| Error::needs_restart(file, &problems))?;
-        let taps = record_taps(added.iter().map(|port| &file.ports[*port]))?;
+        let existing_taps = record_taps(added.iter().map(|port| &file.ports[*port]))?;
         setup.open(&added, planned)?;
         layout.add_new(file, names, planned);
-        let PortSetup { mut monitors, captures, driver_buffers, shared_rings, notes, .. } = setup;
+        let PortSetup { mut monitors, taps, captures, driver_buffers, shared_rings, notes, .. } = setup;
         monitors.retain(|(port, _)| added.contains(port));
         let driver_buffers = driver_buffers + shared_rings.max_outstanding();
         let end = |number| match self.names.end(&self.file, number) {
@@ -318,7 +330,7 @@ impl Engine {
         let is_kept = |port: &Port| kept.iter().any(|kept| file.ports[*kept].name == port.name);
         let before = self.file.ports.iter().enumerate();
         let closed = before.filter(|(_, port)| !is_kept(port)).filter_map(|(number, _)| end(number)).collect();
-        Ok((Opened { monitors, captures, driver_buffers, notes, further_pool, taps, closed }, layout))
+        Ok((Opened { monitors, captures, driver_buffers, notes, further_pool, taps, existing_taps, closed }, layout))
     }
 
     /// Has workers change to their new graphs, and waits until they have; returns the longest time that it took one.
@@ -528,25 +540,31 @@ impl Engine {
 
     /// Adds the ports that were opened, and closes those that the file does not have any more.
     fn update_ports(&mut self, opened: Opened) {
-        let Opened { monitors, captures, driver_buffers, notes, further_pool, taps, closed } = opened;
+        let Opened { monitors, captures, driver_buffers, notes, further_pool, taps, existing_taps, closed } = opened;
         let (closing, open) =
             std::mem::take(&mut self.monitors).into_iter().partition(|(port, _)| closed.contains(port));
         self.monitors = open;
         let closing: Vec<(usize, PortMonitor)> = closing;
         self.removed_ports.extend(closing.iter().map(|(port, monitor)| (*port, DriverCounts::of(monitor))));
+        for (port, tap) in self.taps.extract_if(.., |(port, _)| closed.contains(port)) {
+            tap.close();
+            self.removed_ports.push((port, DriverCounts::of_tap(&tap)));
+        }
         self.captures.iter().filter(|(port, _)| closed.contains(port)).for_each(|(_, capture)| capture.finish());
         let index = |number| match self.end(number) {
             End::Port(port) => port,
-            End::Link(_) => unreachable!("monitors and captures are of ports"),
+            End::Link(_) => unreachable!("monitors, taps and captures are of ports"),
         };
         let monitors: Vec<_> = monitors.into_iter().map(|(number, monitor)| (index(number), monitor)).collect();
         let captures: Vec<_> = captures.into_iter().map(|(number, capture)| (index(number), capture)).collect();
+        let taps: Vec<_> = taps.into_iter().map(|(number, tap)| (index(number), tap)).collect();
         self.monitors.extend(monitors);
+        self.taps.extend(taps);
         self.captures.extend(captures);
         self.driver_buffers += driver_buffers;
         self.notes.extend(notes);
         self.further_pools.extend(further_pool);
-        self.existing_taps.push(taps);
+        self.existing_taps.push(existing_taps);
     }
 }
 
@@ -566,7 +584,8 @@ struct Opened {
     driver_buffers: usize,
     notes: Vec<String>,
     further_pool: Option<Arc<Mempool>>,
-    taps: ExistingTaps,
+    taps: Vec<(usize, RepresentorTap)>,
+    existing_taps: ExistingTaps,
     /// Ports that the file does not have any more, by their index in [`Names`].
     closed: BTreeSet<usize>,
 }

@@ -3,7 +3,6 @@
 use super::planned_worker::PlannedWorker;
 use crate::Receive as _;
 use crate::error::Error;
-use crate::ports::scheme_and_target;
 use crate::worker::rebuild::NodeBuilder;
 use config::{ChainFile, Device};
 use dpdk::PacketSocket;
@@ -57,7 +56,7 @@ pub(super) fn is_shareable(device: &Device) -> bool {
 
 /// Returns the interface of a packet socket.
 pub(super) fn packet_interface(device: &Device) -> Option<&str> {
-    scheme_and_target(device).filter(|(scheme, _)| *scheme == "af_packet").map(|(_, interface)| interface)
+    device.scheme_and_target().filter(|(scheme, _)| *scheme == "af_packet").map(|(_, interface)| interface)
 }
 
 /// Returns true if DPDK opens the device when it starts, so that no other process may have it then.

@@ -79,6 +79,14 @@ impl Engine {
             port.link = monitor.link();
             s.errors.extend(monitor.deletion().map(|error| format!("port {:?}: {error}", port.name)));
         }
+        for (port, tap) in &self.taps {
+            let port = &mut s.ports[*port];
+            DriverCounts::of_tap(tap).add_to(port);
+            if let Some(error) = tap.deletion() {
+                port.link = Some(false);
+                s.errors.push(format!("port {:?}: {error}", port.name));
+            }
+        }
         self.removed_ports.iter().for_each(|(port, counts)| counts.add_to(&mut s.ports[*port]));
         s.compute_totals();
         s

@@ -93,7 +93,7 @@ enum Interface {
 
 impl PortMonitor {
     pub(crate) fn new(device: &Device, info: &PortInfo, port: PortHandle) -> Self {
-        let interface = match scheme_and_target(device) {
+        let interface = match device.scheme_and_target() {
             Some(("tap", name)) => Interface::Tap(name.to_owned(), TapDescriptor::find(name)),
             Some(("af_packet" | "af_xdp", name)) => Interface::Attached(name.to_owned()),
             _ => Interface::None,
@@ -158,10 +158,16 @@ impl PortMonitor {
     }
 }
 
-/// Returns the parts of a device that is written as `SCHEME:TARGET`.
-pub(crate) fn scheme_and_target(device: &Device) -> Option<(&str, &str)> {
-    let Device::Dpdk { written, .. } = device else { return None };
-    written.split(',').next()?.split_once(':').filter(|_| device.pci_address().is_none())
+/// Moves a new tap into the network namespace of its port.
+///
+/// # Errors
+/// The problem and the remedy.
+pub(crate) fn enter_namespace(port: &Port) -> Result<(), (String, String)> {
+    let (Some((_, name)), Some(namespace)) = (port.device.scheme_and_target(), &port.namespace) else { return Ok(()) };
+    netdev::move_to_namespace(name, namespace).map_err(|e| {
+        let remedy = format!("create the namespace (ip netns add {namespace}), and run as root");
+        (format!("tap {name} could not be moved into the network namespace {namespace:?}: {e}"), remedy)
+    })
 }
 
 /// Returns the arguments of a driver with those that frames of up to `max_frame` bytes need, unless they are written.
@@ -169,7 +175,7 @@ pub(crate) fn driver_arguments(device: &Device, arguments: &str, max_frame: usiz
     if max_frame <= packet::MAX_FRAME {
         return arguments.to_owned();
     }
-    match scheme_and_target(device) {
+    match device.scheme_and_target() {
         Some(("af_packet", _)) if !arguments.contains("framesz=") && !arguments.contains("blocksz=") => {
             let size = packet::data_room(max_frame);
             format!("{arguments},framesz={size},blocksz={}", 4 * size)
@@ -218,7 +224,7 @@ pub(crate) fn missing(device: &Device, existing_tap: bool, max_frame: usize) -> 
         let remedy = "name a NIC by an address that lspci -D shows, and bind it to vfio-pci".to_owned();
         return (!exists).then(|| (format!("there is no PCI device {address}"), remedy));
     }
-    match scheme_and_target(device)? {
+    match device.scheme_and_target()? {
         ("af_packet" | "af_xdp", name) if !netdev::exists(name) => {
             let all = netdev::names().join(", ");
             Some((
@@ -266,7 +272,10 @@ fn missing_or_nic(device: &Device, existing_tap: bool, max_frame: usize) -> Opti
 /// Returns an error for each device that a chain file names and this machine lacks.
 pub fn missing_devices(file: &ChainFile) -> Vec<Diagnostic> {
     let error = |(n, port): (usize, &Port)| {
-        let (problem, remedy) = missing_or_nic(&port.device, port.existing, file.max_frame)?;
+        // that of a representor is created in its namespace, and must be new there
+        let is_elsewhere = port.representor_tap().is_some() && port.namespace.is_some();
+        let missing = if is_elsewhere { None } else { missing_or_nic(&port.device, port.existing, file.max_frame) };
+        let (problem, remedy) = missing?;
         Some(file.locate_device(n, Diagnostic::new(problem).remedy(remedy)))
     };
     let devices = file.ports.iter().enumerate().filter_map(error);
@@ -304,7 +313,7 @@ pub(crate) fn buffers_kept_by_driver(info: &PortInfo, config: &PortConfig, argum
 pub(crate) fn note(port: &str, device: &Device, max_frame: usize) -> Option<String> {
     /// Longest frame that the driver's ring can hold by default.
     const AF_PACKET: u32 = 1982;
-    let (kind @ ("af_packet" | "af_xdp"), interface) = scheme_and_target(device)? else { return None };
+    let (kind @ ("af_packet" | "af_xdp"), interface) = device.scheme_and_target()? else { return None };
     if netdev::driver(interface).as_deref() == Some("veth") {
         // the other end is often in another namespace, where it cannot be checked from here
         return Some(format!(

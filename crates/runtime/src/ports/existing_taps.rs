@@ -1,6 +1,5 @@
 //! Taps that exist before a run, whose state is restored after it.
 
-use super::device::scheme_and_target;
 use crate::cleanup::CleanupProcess;
 use config::Port;
 use dpdk::netdev;
@@ -20,7 +19,7 @@ impl ExistingTaps {
     /// The shell that restores a tap cannot be started.
     pub(crate) fn record<'a>(ports: impl IntoIterator<Item = &'a Port>) -> std::io::Result<ExistingTaps> {
         let taps =
-            ports.into_iter().filter(|port| port.existing).filter_map(|port| Some(scheme_and_target(&port.device)?.1));
+            ports.into_iter().filter(|port| port.existing).filter_map(|port| Some(port.device.scheme_and_target()?.1));
         let record = |name: &str| Some((name.to_owned(), state(name)?));
         let start = |(name, state): (String, [String; 5])| {
             let arguments = std::iter::once(&name).chain(&state);

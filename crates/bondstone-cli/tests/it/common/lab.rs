@@ -1,8 +1,9 @@
 //! A router whose control plane is in a namespace of its own.
 
 use super::gateway::start_with_socket;
+use super::instance::command;
 use super::namespace::Namespace;
-use super::{Running, Scratch, Summary};
+use super::{Running, Said, Scratch, Summary};
 
 /// MAC address of the router's interface `lan`.
 pub(crate) const LAN_MAC: &str = "02:00:00:00:01:00";
@@ -14,7 +15,7 @@ pub(crate) struct Lab {
     pub(crate) b: Namespace,
     pub(crate) control: Namespace,
     _own: Namespace,
-    bondstone: Running,
+    pub(crate) bondstone: Running,
 }
 
 impl Lab {
@@ -47,6 +48,18 @@ impl Lab {
             host.ip(&format!("route add default via fd0{n}::1"));
         }
         Lab { scratch, a, b, control, _own: own, bondstone }
+    }
+
+    /// Replaces parts of the chain file and reloads it.
+    #[track_caller]
+    pub(crate) fn reload(&self, parts: &[(&str, &str)]) -> Said {
+        let mut text = std::fs::read_to_string(self.scratch.path("router.toml")).unwrap();
+        for (from, to) in parts {
+            assert!(text.contains(from), "{from:?} in {text}");
+            text = text.replace(from, to);
+        }
+        let file = self.scratch.write("router.toml", text);
+        command(&self.scratch.path("sockets"), &["reload", file.to_str().unwrap()])
     }
 
     /// Stops the router, whose packets are all accounted for, and dropped by the usual reasons or those in `more`; returns its entry of the summary.
