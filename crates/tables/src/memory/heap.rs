@@ -39,6 +39,8 @@ impl<W: Zeroed> Memory<W> {
         Ok(())
     }
 
+    pub(crate) fn discard(&self) {}
+
     pub(crate) fn backed(&self) -> impl Iterator<Item = Range<usize>> {
         std::iter::once(0..self.words)
     }

@@ -123,6 +123,15 @@ impl<W: Zeroed> Memory<W> {
         slices.map(|(slice, _)| slice * Self::WORDS..((slice + 1) * Self::WORDS).min(self.words))
     }
 
+    /// Frees the memory of all words, which read as zeros again. For the one writer, when no one reads them.
+    pub(crate) fn discard(&self) {
+        let (flags, bytes) = (MapFlags::PRIVATE | MapFlags::FIXED, self.backed.len() * SLICE);
+        // SAFETY: our own slices; zeros that can only be read take their place at once. Refused, everything stays as it is.
+        if unsafe { mmap_anonymous(self.base.as_ptr().cast(), bytes, ProtFlags::READ, flags) }.is_ok() {
+            self.backed.iter().for_each(|backed| backed.store(false, Ordering::Relaxed));
+        }
+    }
+
     #[cold]
     fn back_slice(&self, slice: usize) -> Result<(), Errno> {
         let at = self.slice(slice);
