@@ -159,11 +159,11 @@ impl Words {
         self.wide.get().is_some()
     }
 
-    /// Makes words writable. See [`Memory::back`].
+    /// Makes words writable. See [`Memory::back_sparse`].
     pub(super) fn back(&self, words: Range<usize>) -> Result<(), Errno> {
         match self.wide.get() {
-            None => self.narrow.back(words),
-            Some(wide) => wide.back(words),
+            None => self.narrow.back_sparse(words),
+            Some(wide) => wide.back_sparse(words),
         }
     }
 
@@ -179,7 +179,7 @@ impl Words {
         let wide = Memory::reserve(TOP + groups * GROUP, self.limits.pages)?;
         let (old, new): (_, &[AtomicU32]) = (self.narrow.words(), wide.words());
         for range in self.narrow.backed() {
-            wide.back(range.clone())?;
+            wide.back_sparse(range.clone())?;
             for index in range {
                 let found = LpmWord::load(&old[index], Ordering::Relaxed);
                 // The groups below those of a space are in the next one.

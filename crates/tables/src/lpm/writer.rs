@@ -100,6 +100,25 @@ impl<A: Address> Writer<A> {
         self.insert_checked(prefix, value, tag & MAX_TAG)
     }
 
+    /// Returns true if a route with this value can be inserted without the milliseconds that it takes to copy all words to
+    /// wider ones. Large numbers of groups have them copied as well.
+    #[must_use]
+    pub fn fits(&self, value: u32) -> bool {
+        self.table.shared.words.hold(value)
+    }
+
+    /// Makes a value fit: see [`fits`](Self::fits).
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; nothing has changed then.
+    pub fn widen_for(&mut self, value: u32) -> Result<(), Error> {
+        let words = &self.table.shared.words;
+        if words.hold(value) {
+            return Ok(());
+        }
+        words.widen().map_err(|e| Error::Memory { what: format!("the value {value}"), source: e.into() })
+    }
+
     /// Inserts many routes, in any order: shortest first inside, which is much faster than one by one. Of equal prefixes the
     /// last one stays.
     ///
