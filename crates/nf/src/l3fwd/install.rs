@@ -1,6 +1,6 @@
 //! Routes that a routing daemon installs into a running router.
 
-use super::fib::installed_routes::{InstalledTarget, Refused};
+use super::fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
 use super::operations::LiveRoutes;
 use super::settings::FpmSettings;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +39,17 @@ impl LiveRoutes {
             let _ = next.install(prefix, target);
         }
         installed
+    }
+
+    /// Changes the next hops of a next-hop object for its routes ([`InstalledTarget::Object`]) that were installed while it
+    /// had several, in a time that does not depend on their number. Each packet finds the old next hops or the new ones.
+    ///
+    /// Returns the number of these routes, and 0 if the next hops are refused. If the object has others, all are to be
+    /// installed again.
+    pub fn change_object(&self, id: u32, via: &[InstalledHop]) -> usize {
+        let mut hops = self.fib.next_hops();
+        let changed = self.fib.change_object(&self.config, &mut hops, id, via);
+        self.next().map_or(changed, |next| next.change_object(id, via).min(changed))
     }
 
     /// Removes a route that was installed; does nothing if there is none.
