@@ -95,6 +95,13 @@ impl Groups {
         Ok(())
     }
 
+    /// Returns true if so many groups for any levels can be taken, as far as the width of words limits them.
+    pub(super) fn has_room(&self, shared: &Shared, count: usize) -> bool {
+        let left = |pool: &Pool| pool.free.len() + pool.unused.iter().map(ExactSizeIterator::len).sum::<usize>();
+        // Within the limit no pool runs out of numbers.
+        shared.words.is_wide() || self.limit <= SPACE || self.pools.iter().all(|pool| left(pool) >= count)
+    }
+
     /// Returns how many groups a pool lacks for the levels.
     fn missing(&self, levels: &Range<usize>, pool: usize) -> usize {
         let needed = levels.clone().filter(|level| self.pool(*level) == pool).count();

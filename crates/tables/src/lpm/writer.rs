@@ -101,10 +101,10 @@ impl<A: Address> Writer<A> {
     }
 
     /// Returns true if a route with this value can be inserted without the milliseconds that it takes to copy all words to
-    /// wider ones. Large numbers of groups have them copied as well.
+    /// wider ones, as is done for large values and many groups.
     #[must_use]
     pub fn fits(&self, value: u32) -> bool {
-        self.table.shared.words.hold(value)
+        self.table.shared.words.hold(value) && self.words.groups.has_room(&self.table.shared, LEVELS - 1)
     }
 
     /// Makes a value fit: see [`fits`](Self::fits).
@@ -112,11 +112,13 @@ impl<A: Address> Writer<A> {
     /// # Errors
     /// [`Error::Memory`]; nothing has changed then.
     pub fn widen_for(&mut self, value: u32) -> Result<(), Error> {
-        let words = &self.table.shared.words;
-        if words.hold(value) {
+        if self.fits(value) {
             return Ok(());
         }
-        words.widen().map_err(|e| Error::Memory { what: format!("the value {value}"), source: e.into() })
+        let no_memory = |e: rustix::io::Errno| Error::Memory { what: format!("the value {value}"), source: e.into() };
+        self.table.shared.words.widen().map_err(no_memory)?;
+        self.release_narrow();
+        Ok(())
     }
 
     /// Inserts many routes, in any order: shortest first inside, which is much faster than one by one. Of equal prefixes the
@@ -251,13 +253,14 @@ impl<A: Address> Writer<A> {
     /// Frees the words of 16 bits when words of 32 bits have taken their place and no reader uses them any more.
     fn release_narrow(&mut self) {
         let shared = &*self.table.shared;
-        match self.narrow {
-            NarrowWords::Used if shared.words.is_wide() => self.narrow = NarrowWords::Retired(shared.grace.retire()),
-            NarrowWords::Retired(generation) if generation <= shared.grace.quiescent_generation() => {
-                shared.words.release_narrow();
-                self.narrow = NarrowWords::Released;
-            }
-            _ => {}
+        if matches!(self.narrow, NarrowWords::Used) && shared.words.is_wide() {
+            self.narrow = NarrowWords::Retired(shared.grace.retire());
+        }
+        if let NarrowWords::Retired(generation) = self.narrow
+            && generation <= shared.grace.quiescent_generation()
+        {
+            shared.words.release_narrow();
+            self.narrow = NarrowWords::Released;
         }
     }
 }

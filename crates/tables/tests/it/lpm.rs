@@ -291,12 +291,25 @@ fn one_value_too_large_for_small_words_changes_no_other_answer() {
 }
 
 #[test]
+fn a_table_is_widened_before_it_has_to() {
+    let (mut writer, table) = lpm4::new().unwrap();
+    writer.insert(0x0a00_0000u32, 8, 7).unwrap();
+    writer.widen_for(NARROW).unwrap();
+    assert!(!writer.fits(NARROW + 1));
+    writer.widen_for(NARROW + 1).unwrap();
+    assert!(writer.fits(MAX_VALUE));
+    assert_eq!((table.reader().look_up_one(0x0a00_0001), table.reader().look_up_one(0x0b00_0000)), (7, 0));
+}
+
+#[test]
 fn more_groups_than_small_words_can_name() {
     let (mut writer, table) = lpm4::new().unwrap();
     let route = |i: u32| (i << 8 | 0x80, 25, 1 + i % NARROW);
     let narrow = |writer: &lpm4::Writer| writer.usage().table_bytes == ((1 << 24) + writer.usage().groups * 256) * 2;
-    writer.extend((0..=NARROW).map(route)).unwrap();
-    assert!(narrow(&writer));
+    writer.extend((0..NARROW - 100).map(route)).unwrap();
+    assert!(writer.fits(NARROW) && !writer.fits(NARROW + 1));
+    writer.extend((NARROW - 100..=NARROW).map(route)).unwrap();
+    assert!(narrow(&writer) && !writer.fits(1), "no group is left");
     writer.extend((NARROW + 1..40_000).map(route)).unwrap();
     assert!(!narrow(&writer));
     assert_eq!(writer.usage().groups, 40_000);
@@ -345,7 +358,7 @@ fn groups_of_ipv6_are_named_by_small_words_level_by_level() {
     writer.extend((NARROW + 1..40_000).map(route)).unwrap();
     assert!(!narrow(&writer));
     agree(&writer, 40_000);
-    assert!(table.backing().total() < 5 * before / 2, "nobody uses the small words: their memory is free");
+    assert!(table.backing().total() < 5 * before / 2, "the memory of the small words is free");
     for (address, len, value) in (0..40_000).map(route) {
         assert_eq!(writer.remove(address, len), Some(value));
     }
