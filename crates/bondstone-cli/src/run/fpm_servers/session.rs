@@ -308,7 +308,8 @@ impl Routes {
     }
 }
 
-/// Installs a route, of a next-hop object if one is given. One with an error is not left with the target that it had before.
+/// Installs a route, of a next-hop object if one is given. One with an error is not left with the target that it had
+/// before.
 fn install(
     (table, prefix): Key,
     target: Result<Target, String>,
