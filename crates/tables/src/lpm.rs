@@ -11,6 +11,7 @@
 //! anything up therefore keeps groups from being used again (see [`Reader::idle`]), but blocks no one.
 
 mod address;
+mod depths;
 mod groups;
 mod ipv4;
 mod ipv6;
@@ -122,7 +123,7 @@ impl<A: Address> Table<A> {
         if limits.groups > MAX_GROUPS {
             return Err(Error::Limits { asked: limits.groups });
         }
-        let words = Words::reserve(*limits)
+        let words = Words::reserve(*limits, A::SPACES)
             .map_err(|e| Error::Memory { what: format!("a table of {} groups", limits.groups), source: e.into() })?;
         Ok(Table { shared: Arc::new(Shared { words, grace: QsbrDomain::default() }), family: std::marker::PhantomData })
     }

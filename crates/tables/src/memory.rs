@@ -1,8 +1,8 @@
 //! Zeroed memory that is reserved at once and backed slice by slice, in huge pages where there are any: of 1 GiB where as much
 //! is asked for at once, otherwise of 2 MiB.
 //!
-//! The whole reservation reads as zeros from the start and costs address space only. Before the first write to a slice of
-//! 2 MiB the writer has it backed.
+//! The whole reservation reads as zeros from the start and costs address space only. Before the first write to words the
+//! writer has their slice of 2 MiB backed, or, where few words of a slice are written, these words by ordinary pages.
 
 #[cfg(miri)]
 mod heap;

@@ -171,6 +171,9 @@ impl Fib {
             vrfs: config.interfaces.iter().map(|interface| interface.vrf).collect(),
         };
         fib.fill(config, s, cx)?;
+        // workers add neighbours, and must not wait for it
+        let highest = fib.control().highest_soon(0);
+        (0..config.vrfs.len()).try_for_each(|vrf| fib.tables(vrf).widen_for(highest)).map_err(no_memory)?;
         Ok(fib)
     }
 
@@ -570,7 +573,7 @@ impl Control {
             return None;
         }
         let number = self.allocate_unresolved(fib, interfaces, interface, now)?;
-        if tables.insert(IpNet::from(address), number).is_err() {
+        if !tables.fits(number) || tables.insert(IpNet::from(address), number).is_err() {
             // no worker has found the number
             self.retired.push_front((Duration::ZERO, number));
             return None;

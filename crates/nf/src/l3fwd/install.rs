@@ -1,7 +1,7 @@
 //! Routes that a routing daemon installs into a running router.
 
 use super::config::Vrf;
-use super::fib::installed_routes::{InstalledTarget, Refused};
+use super::fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
 use super::operations::{LiveRoutes, LiveVrf};
 use super::settings::FpmSettings;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,7 @@ impl LiveRoutes {
             for (vrf, Vrf { tenant, .. }) in self.config.vrfs.iter().enumerate() {
                 let Some(old) = before.config.vrf(tenant.as_deref()) else { continue };
                 before.fib.for_each_installed(&old_hops, old, |net, mut target, is_stale| {
-                    if let InstalledTarget::Via(via) = &mut target {
+                    if let InstalledTarget::Via(via) | InstalledTarget::Object { via, .. } = &mut target {
                         via.retain_mut(|hop| {
                             hop.interface = hop.interface.and_then(|interface| same[interface]);
                             hop.interface.is_some()
@@ -110,6 +110,18 @@ impl LiveVrf {
             let _ = next.install(prefix, target);
         }
         installed
+    }
+
+    /// Changes the next hops of a next-hop object for its routes ([`InstalledTarget::Object`]) that were installed while it
+    /// had several, in a time that does not depend on their number. Each packet finds the old next hops or the new ones.
+    ///
+    /// Returns the number of these routes, and 0 if the next hops are refused. If the object has others, all are to be
+    /// installed again.
+    pub fn change_object(&self, id: u32, via: &[InstalledHop]) -> usize {
+        let LiveRoutes { fib, config, .. } = &*self.router;
+        let mut hops = fib.next_hops();
+        let changed = fib.change_object(config, &mut hops, (self.vrf, id), via);
+        self.next().map_or(changed, |next| next.change_object(id, via).min(changed))
     }
 
     /// Removes a route that was installed; does nothing if there is none.

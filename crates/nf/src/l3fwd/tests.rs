@@ -680,7 +680,7 @@ fn a_trace_names_the_prefix_of_the_route() {
         let mut router = builder.clone().build().unwrap();
         learn_host(&mut router);
         let fib = builder.shared::<Fib>().unwrap();
-        let mut routes = &mut fib.readers()[super::fib::OWN];
+        let routes = &mut fib.readers()[super::fib::OWN];
         for (address, expected) in [
             ("8.8.8.8", "route 0.0.0.0/0 via 192.0.2.1"),
             ("198.18.0.1", "route 198.18.0.0/15 via 192.0.2.9, whose MAC address is not known"),

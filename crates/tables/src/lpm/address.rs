@@ -15,6 +15,8 @@ impl Address for u128 {}
 pub trait Family: Copy + Eq + Ord + Debug + Send + Sync + 'static {
     /// Bits of an address.
     const BITS: u8;
+    /// Spaces of group numbers. A group of level `n` is in space `(n - 1) % SPACES`.
+    const SPACES: usize;
     /// The address in a rule: no larger and no more aligned than it must be.
     type Stored: Copy + Eq + Hash + Send + 'static;
 

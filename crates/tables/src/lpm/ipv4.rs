@@ -9,6 +9,7 @@ use core::net::Ipv4Addr;
 
 impl Family for u32 {
     const BITS: u8 = 32;
+    const SPACES: usize = 1;
     type Stored = u32;
 
     fn stored(self) -> u32 {

@@ -1,6 +1,7 @@
 //! IPv6 as an address family.
 
 use super::address::Family;
+use super::limits::MAX_SPACES;
 use super::look_up::Isa;
 use super::look_up6;
 use super::words::LpmWord;
@@ -22,6 +23,7 @@ impl Hash for Packed {
 
 impl Family for u128 {
     const BITS: u8 = 128;
+    const SPACES: usize = MAX_SPACES;
     type Stored = Packed;
 
     fn stored(self) -> Packed {

@@ -72,8 +72,8 @@ pub(super) fn any_link<const N: usize>(found: &[__m512i; N]) -> bool {
 /// that is not wanted is shifted out.
 #[cfg(target_arch = "x86_64")]
 pub(super) mod gather {
+    use super::super::LINK;
     use super::super::words::LpmWord;
-    use super::super::{LINK, TOP};
     use core::arch::asm;
     use core::arch::x86_64::*;
 
@@ -111,16 +111,21 @@ pub(super) mod gather {
         if paired::<W>() { _mm512_srai_epi32::<16>(_mm512_sllv_epi32(found, shift(index))) } else { found }
     }
 
-    /// Follows links in 16 lanes: returns the word of the linked group that `byte` selects; `found` in the other lanes.
+    /// Follows links in 16 lanes to groups of a space: returns the word of the linked group that `byte` selects; `found`
+    /// in the other lanes.
     ///
     /// # Safety
     /// A link leads to a group of `words`, and `byte` is below 256.
     #[inline]
     #[target_feature(enable = "avx512f")]
-    pub(in super::super) unsafe fn next<W: LpmWord>(words: &[W], byte: __m512i, mut found: __m512i) -> __m512i {
+    pub(in super::super) unsafe fn next<W: LpmWord>(
+        words: &[W],
+        space: usize,
+        byte: __m512i,
+        mut found: __m512i,
+    ) -> __m512i {
         let group = _mm512_and_si512(found, _mm512_set1_epi32(W::MAX as i32));
-        let byte = _mm512_add_epi32(byte, _mm512_set1_epi32(TOP as i32));
-        let index = _mm512_add_epi32(_mm512_slli_epi32::<8>(group), byte);
+        let byte = _mm512_add_epi32(byte, _mm512_set1_epi32(W::space_start(space) as i32));
         let link = _mm512_set1_epi32(LINK as i32);
         // The mask is made here because the compiler would take it through a general register.
         if paired::<W>() {
@@ -137,8 +142,8 @@ pub(super) mod gather {
                     which = out(kreg) _,
                     link = in(zmm_reg) link,
                     base = in(reg) words.as_ptr(),
-                    index = in(zmm_reg) _mm512_srli_epi32::<1>(index),
-                    shift = in(zmm_reg) shift(index),
+                    index = in(zmm_reg) _mm512_add_epi32(_mm512_slli_epi32::<7>(group), _mm512_srli_epi32::<1>(byte)),
+                    shift = in(zmm_reg) shift(byte),
                     pair = inout(zmm_reg) _mm512_setzero_si512() => _,
                     options(att_syntax, readonly, nostack, preserves_flags),
                 );
@@ -153,7 +158,7 @@ pub(super) mod gather {
                     lanes = out(kreg) _,
                     link = in(zmm_reg) link,
                     base = in(reg) words.as_ptr(),
-                    index = in(zmm_reg) index,
+                    index = in(zmm_reg) _mm512_add_epi32(_mm512_slli_epi32::<8>(group), byte),
                     options(att_syntax, readonly, nostack, preserves_flags),
                 );
             }

@@ -33,7 +33,7 @@ unsafe fn scalar<W: LpmWord>(words: &[W], addresses: &[u32], values: &mut [u32])
             for (address, value) in addresses.iter().zip(values) {
                 if *value & LINK != 0 {
                     // SAFETY: a link leads to a group, and 8 bits are within it.
-                    *value = unsafe { load(words, W::inside(*value, usize::from(*address as u8))) };
+                    *value = unsafe { load(words, W::inside(*value, W::space_start(0), usize::from(*address as u8))) };
                 }
             }
         }
@@ -92,7 +92,7 @@ mod x86 {
             for i in 0..N {
                 let byte = _mm512_and_si512(addresses[i], _mm512_set1_epi32(255));
                 // SAFETY: a link leads to a group, and 8 bits are within it.
-                found[i] = unsafe { gather::next(words, byte, found[i]) };
+                found[i] = unsafe { gather::next(words, 0, byte, found[i]) };
             }
         }
         found

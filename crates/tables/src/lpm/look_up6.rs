@@ -32,6 +32,12 @@ unsafe fn scalar<W: LpmWord>(words: &[W], addresses: &[u128], values: &mut [u32]
     }
 }
 
+/// Returns the space of the groups of a level, from 1.
+#[inline(always)]
+const fn space(level: usize) -> usize {
+    (level - 1) % <u128 as Family>::SPACES
+}
+
 /// Follows the links in `values` from `level` down.
 ///
 /// # Safety
@@ -40,10 +46,11 @@ unsafe fn scalar<W: LpmWord>(words: &[W], addresses: &[u128], values: &mut [u32]
 unsafe fn go_on<W: LpmWord>(words: &[W], addresses: &[u128], values: &mut [u32], level: usize) {
     for level in level.. {
         let mut any = 0;
+        let start = W::space_start(space(level));
         for (address, value) in addresses.iter().zip(&mut *values) {
             if *value & LINK != 0 {
                 // SAFETY: a link leads to a group, and 8 bits are within it; it is of this level, and the last has none.
-                *value = unsafe { load(words, W::inside(*value, address.byte(level))) };
+                *value = unsafe { load(words, W::inside(*value, start, address.byte(level))) };
                 any |= *value;
             }
         }
@@ -56,7 +63,7 @@ unsafe fn go_on<W: LpmWord>(words: &[W], addresses: &[u128], values: &mut [u32],
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::super::look_up::{any_link, gather};
-    use super::{LpmWord, go_on, scalar};
+    use super::{LpmWord, go_on, scalar, space};
     use core::arch::x86_64::*;
 
     /// Below so many addresses, one at a time is faster.
@@ -124,22 +131,22 @@ mod x86 {
             found[i] = unsafe { gather::first(words, _mm512_srli_epi32::<8>(bits[i][0]), lanes[i]) };
         }
         macro_rules! level {
-            ($word:literal, $shift:literal) => {
+            ($level:literal, $word:literal, $shift:literal) => {
                 if any_link(&found) {
                     for i in 0..N {
                         let shifted = _mm512_srli_epi32::<$shift>(bits[i][$word]);
                         let byte = _mm512_and_si512(shifted, _mm512_set1_epi32(255));
                         // SAFETY: a link leads to a group, and 8 bits are within it.
-                        found[i] = unsafe { gather::next(words, byte, found[i]) };
+                        found[i] = unsafe { gather::next(words, space($level), byte, found[i]) };
                     }
                 }
             };
         }
-        level!(0, 0);
-        level!(1, 24);
-        level!(1, 16);
-        level!(1, 8);
-        level!(1, 0);
+        level!(1, 0, 0);
+        level!(2, 1, 24);
+        level!(3, 1, 16);
+        level!(4, 1, 8);
+        level!(5, 1, 0);
         for i in 0..N {
             // SAFETY: as many values as addresses, in sixteens.
             unsafe { _mm512_mask_storeu_epi32(values.as_mut_ptr().add(16 * i).cast(), lanes[i], found[i]) };

@@ -1,10 +1,11 @@
 //! The words of a table: 2 bytes each while values and groups are few, 4 bytes from then on.
 //!
 //! Half the bytes are half the cache lines that random destinations touch, and most routers have fewer than 32,768 next
-//! hops and groups. One value or group too many widens the words for good: they are copied, and readers go to the copy
-//! from their next look-up on.
+//! hops. A word of 16 bits names one of 32,768 groups of a space, and which space that is follows from the level of the
+//! word; the groups of the levels of IPv6 take turns in three spaces. One value or group too many widens the words for
+//! good: they are copied, and readers go to the copy from their next look-up on.
 
-use super::limits::{GROUP, LINK, Limits, TOP};
+use super::limits::{GROUP, LINK, Limits, SPACE, TOP};
 use crate::memory::{Backing, Memory, Zeroed};
 use rustix::io::Errno;
 use std::ops::Range;
@@ -18,23 +19,42 @@ pub trait LpmWord: Zeroed {
     /// The largest value, and the largest number of a group.
     const MAX: u32 = u32::MAX >> (32 - Self::BITS);
 
+    /// Returns the least number of a group of a space that is counted from 0 in a word.
+    fn space(space: usize) -> usize;
     fn load(&self, order: Ordering) -> u32;
     fn store(&self, found: u32, order: Ordering);
 
-    /// Returns the number of the group that it links to.
-    fn group(&self) -> u32 {
-        self.load(Ordering::Relaxed) & Self::MAX
+    /// Returns the number of the group of a space that it links to.
+    fn group(&self, space: usize) -> u32 {
+        Self::space(space) as u32 + (self.load(Ordering::Relaxed) & Self::MAX)
     }
 
-    /// Returns the index of the word in the group of `link` that `byte` leads to.
+    /// Stores a link to a group.
+    fn link(&self, group: u32) {
+        // Release: a reader that finds the link finds the group filled.
+        self.store(LINK | group & Self::MAX, Ordering::Release);
+    }
+
+    /// Returns the index of the word from which the groups of a space are counted.
     #[inline(always)]
-    fn inside(link: u32, byte: usize) -> usize {
-        first(link & Self::MAX) + byte
+    fn space_start(space: usize) -> usize {
+        TOP + Self::space(space) * GROUP
+    }
+
+    /// Returns the index of the word in the group of `link` that `byte` leads to, from the start of the space.
+    #[inline(always)]
+    fn inside(link: u32, start: usize, byte: usize) -> usize {
+        start + (link & Self::MAX) as usize * GROUP + byte
     }
 }
 
 impl LpmWord for AtomicU16 {
     const BITS: u32 = 15;
+
+    #[inline(always)]
+    fn space(space: usize) -> usize {
+        space * SPACE
+    }
 
     #[inline(always)]
     fn load(&self, order: Ordering) -> u32 {
@@ -50,6 +70,11 @@ impl LpmWord for AtomicU16 {
 
 impl LpmWord for AtomicU32 {
     const BITS: u32 = 31;
+
+    #[inline(always)]
+    fn space(_: usize) -> usize {
+        0
+    }
 
     #[inline(always)]
     fn load(&self, order: Ordering) -> u32 {
@@ -73,6 +98,7 @@ pub(super) struct Words {
     narrow: Memory<AtomicU16>,
     wide: OnceLock<Memory<AtomicU32>>,
     limits: Limits,
+    spaces: usize,
 }
 
 /// The words that count now.
@@ -94,9 +120,10 @@ pub(super) use either;
 
 impl Words {
     /// Returns the words for `limits`, all 0.
-    pub(super) fn reserve(limits: Limits) -> Result<Self, Errno> {
-        let groups = limits.groups.min(AtomicU16::MAX as usize + 1);
-        Ok(Words { narrow: Memory::reserve(TOP + groups * GROUP, limits.pages)?, wide: OnceLock::new(), limits })
+    pub(super) fn reserve(limits: Limits, spaces: usize) -> Result<Self, Errno> {
+        let groups = (spaces - 1) * SPACE + limits.groups.min(SPACE);
+        let narrow = Memory::reserve(TOP + groups * GROUP, limits.pages)?;
+        Ok(Words { narrow, wide: OnceLock::new(), limits, spaces })
     }
 
     #[inline(always)]
@@ -112,45 +139,63 @@ impl Words {
         either!(self, words => LpmWord::load(&words[index], Ordering::Relaxed))
     }
 
-    /// Returns the number of the group that the word at `index` links to.
-    pub(super) fn group(&self, index: usize) -> u32 {
-        either!(self, words => LpmWord::group(&words[index]))
+    /// Returns the number of the group that the word at `index` of a level links to.
+    pub(super) fn group(&self, index: usize, level: usize) -> u32 {
+        either!(self, words => LpmWord::group(&words[index], level % self.spaces))
     }
 
-    /// Stores `found`, which fits: see [`hold`](Self::hold).
-    pub(super) fn set(&self, index: usize, found: u32) {
-        // Release: who finds a link finds its group filled.
-        either!(self, words => LpmWord::store(&words[index], found, Ordering::Release));
+    /// Stores a value, which fits: see [`hold`](Self::hold).
+    pub(super) fn set(&self, index: usize, value: u32) {
+        either!(self, words => LpmWord::store(&words[index], value, Ordering::Release));
     }
 
-    /// Makes words writable. See [`Memory::back`].
+    /// Stores a link to a group, of the space of the level below while words are narrow.
+    pub(super) fn link(&self, index: usize, group: u32) {
+        either!(self, words => words[index].link(group));
+    }
+
+    /// Returns true if words have 32 bits, and groups of any space the numbers of all.
+    pub(super) fn is_wide(&self) -> bool {
+        self.wide.get().is_some()
+    }
+
+    /// Makes words writable. See [`Memory::back_sparse`].
     pub(super) fn back(&self, words: Range<usize>) -> Result<(), Errno> {
         match self.wide.get() {
-            None => self.narrow.back(words),
-            Some(wide) => wide.back(words),
+            None => self.narrow.back_sparse(words),
+            Some(wide) => wide.back_sparse(words),
         }
     }
 
-    /// Sees to it that words can hold a value or the number of a group. For the one writer.
-    pub(super) fn hold(&self, value: u32) -> Result<(), Errno> {
-        if value <= AtomicU16::MAX || self.wide.get().is_some() { Ok(()) } else { self.widen() }
+    /// Returns true if words can hold a value without [`widen`](Self::widen).
+    pub(super) fn hold(&self, value: u32) -> bool {
+        value <= AtomicU16::MAX || self.is_wide()
     }
 
+    /// Copies the words to words of 32 bits, which readers use from their next look-up on. For the one writer.
     #[cold]
-    fn widen(&self) -> Result<(), Errno> {
-        let wide = Memory::reserve(TOP + self.limits.groups * GROUP, self.limits.pages)?;
+    pub(super) fn widen(&self) -> Result<(), Errno> {
+        let groups = (self.spaces - 1) * SPACE + self.limits.groups;
+        let wide = Memory::reserve(TOP + groups * GROUP, self.limits.pages)?;
         let (old, new): (_, &[AtomicU32]) = (self.narrow.words(), wide.words());
         for range in self.narrow.backed() {
-            wide.back(range.clone())?;
-            for (old, new) in old[range.clone()].iter().zip(&new[range]) {
-                let found = LpmWord::load(old, Ordering::Relaxed);
-                let found = if found & LINK == 0 { found } else { LINK | found & AtomicU16::MAX };
-                new.store(found, Ordering::Relaxed);
+            wide.back_sparse(range.clone())?;
+            for index in range {
+                let found = LpmWord::load(&old[index], Ordering::Relaxed);
+                // The groups below those of a space are in the next one.
+                let space = || index.checked_sub(TOP).map_or(0, |word| (word / GROUP / SPACE + 1) % self.spaces);
+                let found = if found & LINK == 0 { found } else { LINK | old[index].group(space()) };
+                new[index].store(found, Ordering::Relaxed);
             }
         }
         // set by the single writer only
         let _ = self.wide.set(wide);
         Ok(())
+    }
+
+    /// Returns the memory of the words of 16 bits, after [`widen`](Self::widen) and when no reader uses them any more.
+    pub(super) fn release_narrow(&self) {
+        self.narrow.discard();
     }
 
     /// Returns the bytes of a word.

@@ -1,14 +1,13 @@
-//! The one who changes a table.
+//! The writer of a table.
 
+use super::depths::{Depth, Origin, Origins, TOP_BLOCKS, TopDepths, block_depth, origin, set_origin};
 use super::groups::Groups;
 use super::prefix::Prefix;
 use super::rules::Rules;
 use super::words::first;
-use super::{Address, Error, GROUP, LINK, Limits, MAX_TAG, MAX_VALUE, Shared, TOP, Table};
+use super::{Address, Error, GROUP, Limits, MAX_TAG, MAX_VALUE, Shared, TOP, Table};
+use std::ops::{Range, RangeInclusive};
 
-/// Depth of a word that links to a group. Of a value it is 1 more than the length of the prefix it comes from, and 0 is
-/// "no route".
-const LINKED: u8 = u8::MAX;
 /// Levels at most: one of 24 bits, 13 of 8.
 const LEVELS: usize = 14;
 
@@ -18,6 +17,15 @@ pub struct Writer<A: Address> {
     limits: Limits,
     rules: Rules<A>,
     words: Words,
+    narrow: NarrowWords,
+}
+
+/// State of the words of 16 bits.
+enum NarrowWords {
+    Used,
+    /// Words of 32 bits took their place; readers may use them until they have seen this generation.
+    Retired(u64),
+    Released,
 }
 
 /// Size of a table.
@@ -29,24 +37,31 @@ pub struct Usage {
     pub waiting: usize,
     /// Bytes of the table that readers look at: the whole first level, and all groups ever used at the same time.
     pub table_bytes: usize,
-    /// Bytes of the writer: the routes, and from which each word comes.
+    /// Bytes of the writer at most: the routes, and from which each word comes.
     pub writer_bytes: usize,
 }
 
 /// The words of the table as their writer sees them.
 struct Words {
     groups: Groups,
-    /// Depth of each word of the first level.
-    top_depths: Vec<u8>,
-    /// Depth of each word of the groups.
-    depths: Vec<u8>,
+    /// Depths of the first level.
+    top: TopDepths,
+}
+
+/// Change of the answers of words.
+#[derive(Clone)]
+struct Change {
+    /// Depths of the words to change.
+    from: RangeInclusive<Depth>,
+    depth: Depth,
+    value: u32,
 }
 
 impl<A: Address> Writer<A> {
     pub(crate) fn new(limits: Limits) -> Result<Self, Error> {
         let table = Table::new(&limits)?;
-        let words = Words { groups: Groups::new(limits.groups), top_depths: vec![0; TOP], depths: Vec::new() };
-        Ok(Writer { table, limits, rules: Rules::new(), words })
+        let words = Words { groups: Groups::new(limits.groups, A::SPACES), top: TopDepths::new() };
+        Ok(Writer { table, limits, rules: Rules::new(), words, narrow: NarrowWords::Used })
     }
 
     /// Returns the table it writes.
@@ -83,6 +98,27 @@ impl<A: Address> Writer<A> {
     pub fn insert_tagged(&mut self, address: impl Into<A>, len: u8, value: u32, tag: u8) -> Result<Option<u32>, Error> {
         let prefix = self.checked(address.into(), len, value)?;
         self.insert_checked(prefix, value, tag & MAX_TAG)
+    }
+
+    /// Returns true if a route with this value can be inserted without the milliseconds that it takes to copy all words to
+    /// wider ones, as is done for large values and many groups.
+    #[must_use]
+    pub fn fits(&self, value: u32) -> bool {
+        self.table.shared.words.hold(value) && self.words.groups.has_room(&self.table.shared, LEVELS - 1)
+    }
+
+    /// Makes a value fit: see [`fits`](Self::fits).
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; nothing has changed then.
+    pub fn widen_for(&mut self, value: u32) -> Result<(), Error> {
+        if self.fits(value) {
+            return Ok(());
+        }
+        let no_memory = |e: rustix::io::Errno| Error::Memory { what: format!("the value {value}"), source: e.into() };
+        self.table.shared.words.widen().map_err(no_memory)?;
+        self.release_narrow();
+        Ok(())
     }
 
     /// Inserts many routes, in any order: shortest first inside, which is much faster than one by one. Of equal prefixes the
@@ -130,7 +166,8 @@ impl<A: Address> Writer<A> {
         };
         let shared = &*self.table.shared;
         let way = self.words.way_to(shared, prefix);
-        self.words.paint(shared, way.first, prefix.covers().len(), |d| d == len + 1, value, depth);
+        let change = Change { from: len + 1..=len + 1, depth, value };
+        self.words.paint(shared, prefix.level(), way.first..way.first + prefix.covers().len(), &change);
         self.words.release(shared, &way.links[..prefix.level()]);
         Some(old)
     }
@@ -176,7 +213,7 @@ impl<A: Address> Writer<A> {
             groups: words.groups.in_use(),
             waiting: words.groups.waiting(),
             table_bytes: (TOP + words.groups.ever_used() * GROUP) * self.table.shared.words.bytes(),
-            writer_bytes: self.rules.bytes() + TOP + words.depths.capacity() + words.groups.bytes(),
+            writer_bytes: self.rules.bytes() + words.top.bytes() + words.groups.bytes(),
         }
     }
 
@@ -191,7 +228,9 @@ impl<A: Address> Writer<A> {
     fn insert_checked(&mut self, prefix: Prefix<A>, value: u32, tag: u8) -> Result<Option<u32>, Error> {
         let shared = &*self.table.shared;
         let no_memory = |e: rustix::io::Errno| Error::Memory { what: prefix.shown(), source: e.into() };
-        shared.words.hold(value).map_err(no_memory)?;
+        if !shared.words.hold(value) {
+            shared.words.widen().map_err(no_memory)?;
+        }
         let is_new = self.rules.get(prefix).is_none();
         if is_new {
             if self.rules.len() >= self.limits.routes {
@@ -205,8 +244,24 @@ impl<A: Address> Writer<A> {
             self.words.groups.need(group);
         }
         let depth = prefix.len + 1;
-        self.words.paint(shared, way.first, prefix.covers().len(), |d| d <= depth, value, depth);
+        let change = Change { from: 0..=depth, depth, value };
+        self.words.paint(shared, prefix.level(), way.first..way.first + prefix.covers().len(), &change);
+        self.release_narrow();
         Ok(old)
+    }
+
+    /// Frees the words of 16 bits when words of 32 bits have taken their place and no reader uses them any more.
+    fn release_narrow(&mut self) {
+        let shared = &*self.table.shared;
+        if matches!(self.narrow, NarrowWords::Used) && shared.words.is_wide() {
+            self.narrow = NarrowWords::Retired(shared.grace.retire());
+        }
+        if let NarrowWords::Retired(generation) = self.narrow
+            && generation <= shared.grace.quiescent_generation()
+        {
+            shared.words.release_narrow();
+            self.narrow = NarrowWords::Released;
+        }
     }
 }
 
@@ -219,21 +274,25 @@ struct GroupPath {
 }
 
 impl Words {
-    fn depth(&self, word: usize) -> u8 {
-        if word < TOP { self.top_depths[word] } else { self.depths[word - TOP] }
-    }
-
-    fn set_depth(&mut self, word: usize, depth: u8) {
-        if word < TOP {
-            self.top_depths[word] = depth;
-        } else {
-            self.depths[word - TOP] = depth;
+    /// Returns the depth of a block's words that come from prefixes which cover it, and the origins of all.
+    fn block(&self, block: usize) -> (Depth, &Origins) {
+        match block.checked_sub(TOP_BLOCKS) {
+            None => self.top.parts(block),
+            Some(group) => self.groups.state(group as u32).depths.parts(),
         }
     }
 
-    /// Returns the group that `word` links to.
-    fn linked(&self, shared: &Shared, word: usize) -> Option<u32> {
-        (self.depth(word) == LINKED).then(|| shared.words.group(word))
+    fn block_mut(&mut self, block: usize) -> (&mut Depth, &mut Origins) {
+        match block.checked_sub(TOP_BLOCKS) {
+            None => self.top.parts_mut(block),
+            Some(group) => self.groups.state_mut(group as u32).depths.parts_mut(),
+        }
+    }
+
+    /// Returns the group that a word of a level links to.
+    fn linked(&self, shared: &Shared, word: usize, level: usize) -> Option<u32> {
+        let (_, origins) = self.block(word / GROUP);
+        (origin(origins, word % GROUP) == Origin::Linked).then(|| shared.words.group(word, level))
     }
 
     /// Sees to it that all words `prefix` needs can be written.
@@ -244,12 +303,12 @@ impl Words {
         shared.words.back(covered).map_err(|e| Error::Memory { what: prefix.shown(), source: e.into() })?;
         let (mut word, mut passed) = (top, 0);
         while passed < level
-            && let Some(group) = self.linked(shared, word)
+            && let Some(group) = self.linked(shared, word, passed)
         {
             passed += 1;
             word = first(group) + prefix.address.byte(passed);
         }
-        self.groups.ensure(level - passed, shared, || prefix.shown())
+        self.groups.ensure(passed + 1..level + 1, shared, || prefix.shown())
     }
 
     /// Returns the path to the words of `prefix`. Missing groups on it are linked, without effect on lookups.
@@ -258,11 +317,11 @@ impl Words {
         let mut way = GroupPath { links: [(0, 0); LEVELS], first: prefix.covers().start };
         let mut word = prefix.address.top();
         for at in 0..level {
-            let group = self.linked(shared, word).unwrap_or_else(|| {
+            let group = self.linked(shared, word, at).unwrap_or_else(|| {
                 if at > 0 {
                     self.groups.need(way.links[at - 1].1);
                 }
-                self.link(shared, word)
+                self.link(shared, word, at)
             });
             way.links[at] = (word, group);
             word = first(group) + prefix.address.byte(at + 1);
@@ -271,56 +330,78 @@ impl Words {
         way
     }
 
-    /// Links `word` to a group whose words all answer what `word` did.
-    fn link(&mut self, shared: &Shared, word: usize) -> u32 {
-        let group = self.groups.take();
-        let (answer, depth) = (shared.words.get(word), self.depth(word));
-        let inside = first(group)..first(group) + GROUP;
-        for word in inside.clone() {
+    /// Links a word of a level to a group whose words all answer what the word did.
+    fn link(&mut self, shared: &Shared, word: usize, level: usize) -> u32 {
+        let group = self.groups.take(level + 1);
+        let answer = shared.words.get(word);
+        for word in first(group)..first(group) + GROUP {
             shared.words.set(word, answer);
         }
-        let end = inside.end - TOP;
-        if self.depths.len() < end {
-            self.depths.resize(end, 0);
-        }
-        self.depths[inside.start - TOP..end].fill(depth);
-        shared.words.set(word, LINK | group);
-        self.set_depth(word, LINKED);
+        let (block, origins) = self.block_mut(word / GROUP);
+        let depth = origin(origins, word % GROUP).depth(*block, level).expect("no link");
+        set_origin(origins, word % GROUP, Origin::Linked);
+        self.groups.state_mut(group).depths.reset(depth);
+        shared.words.link(word, group);
         group
     }
 
-    /// Gives `value` to those of `count` words from `from` on, and of all words below them, whose depth is `theirs`.
-    fn paint(
-        &mut self,
-        shared: &Shared,
-        from: usize,
-        count: usize,
-        theirs: impl Fn(u8) -> bool + Copy,
-        value: u32,
-        depth: u8,
-    ) {
-        for word in from..from + count {
-            let found = self.depth(word);
-            if found == LINKED {
-                self.paint(shared, first(shared.words.group(word)), GROUP, theirs, value, depth);
-            } else if theirs(found) {
-                shared.words.set(word, value);
-                self.set_depth(word, depth);
+    /// Makes a change to words of a level, of one block or of whole blocks of the first level, and to those below.
+    fn paint(&mut self, shared: &Shared, level: usize, words: Range<usize>, change: &Change) {
+        if level == 0 && words.len() >= GROUP {
+            for block in words.start / GROUP..words.end / GROUP {
+                self.paint_block(shared, 0, block, change);
+            }
+            return;
+        }
+        let block = words.start / GROUP;
+        let new = Origin::of(change.depth, level);
+        for word in words {
+            let (covered, origins) = self.block_mut(block);
+            match origin(origins, word % GROUP).depth(*covered, level) {
+                None => self.paint_block(shared, level + 1, first(shared.words.group(word, level)) / GROUP, change),
+                Some(depth) if change.from.contains(&depth) => {
+                    set_origin(origins, word % GROUP, new);
+                    shared.words.set(word, change.value);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Makes a change of a prefix that covers a block to the block's words, and to those below.
+    fn paint_block(&mut self, shared: &Shared, level: usize, block: usize, change: &Change) {
+        debug_assert!(change.depth <= block_depth(level));
+        let (depth, origins) = self.block_mut(block);
+        if !change.from.contains(depth) {
+            // A longer prefix covers the block, and the blocks below.
+            return;
+        }
+        *depth = change.depth;
+        let origins = *origins;
+        for word in 0..GROUP {
+            match origin(&origins, word) {
+                Origin::Block => shared.words.set(block * GROUP + word, change.value),
+                Origin::Longer(_) => {}
+                Origin::Linked => {
+                    let group = shared.words.group(block * GROUP + word, level);
+                    self.paint_block(shared, level + 1, first(group) / GROUP, change);
+                }
             }
         }
     }
 
     /// After a route that ended in the last of `links` is gone: unlinks the groups that nothing needs any more.
     fn release(&mut self, shared: &Shared, links: &[(usize, u32)]) {
-        for &(word, group) in links.iter().rev() {
+        for (level, &(word, group)) in links.iter().enumerate().rev() {
             if !self.groups.spare(group) {
                 break;
             }
             // No route ends in it and no group hangs on it: all its words come from above and are equal.
-            let depths = &self.depths[first(group) - TOP..][..GROUP];
-            debug_assert!(depths.iter().all(|d| *d == depths[0]));
+            let (depth, origins) = self.groups.state(group).depths.parts();
+            debug_assert!((0..GROUP).all(|word| origin(origins, word) == Origin::Block));
+            let (_, origins) = self.block_mut(word / GROUP);
+            set_origin(origins, word % GROUP, Origin::of(depth, level));
             shared.words.set(word, shared.words.get(first(group)));
-            self.set_depth(word, depths[0]);
             self.groups.retire(group, shared);
         }
     }

@@ -39,6 +39,12 @@ impl<W: Zeroed> Memory<W> {
         Ok(())
     }
 
+    pub(crate) fn back_sparse(&self, words: Range<usize>) -> Result<(), Errno> {
+        self.back(words)
+    }
+
+    pub(crate) fn discard(&self) {}
+
     pub(crate) fn backed(&self) -> impl Iterator<Item = Range<usize>> {
         std::iter::once(0..self.words)
     }

@@ -13,13 +13,19 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of a slice: one huge page.
 const SLICE: usize = 2 << 20;
 /// Bytes of a giant page, which takes the place of so many slices.
 const GIANT: usize = 1 << 30;
 const SLICES: usize = GIANT / SLICE;
+/// Bytes of an ordinary page, of which slices with few written words consist.
+const PAGE: usize = 4096;
+/// Pages of a slice that are to be written from which on it is one huge page: an eighth.
+const DENSE: usize = SLICE / PAGE / 8;
+/// Bits for the pages of a slice.
+type PageSet = [AtomicU64; SLICE / PAGE / 64];
 
 pub(crate) struct Memory<W> {
     /// Start of the words: a slice's boundary, with at least a page of the reservation before it.
@@ -28,7 +34,10 @@ pub(crate) struct Memory<W> {
     reserved: *mut c_void,
     reserved_bytes: usize,
     best: Pages,
+    /// Slices of which all words can be written.
     backed: Box<[AtomicBool]>,
+    /// Pages that can be written, of the other slices.
+    pages: Box<[PageSet]>,
     of: PhantomData<W>,
 }
 
@@ -40,6 +49,8 @@ unsafe impl<W: Zeroed> Sync for Memory<W> {}
 impl<W: Zeroed> Memory<W> {
     /// Words of a slice.
     const WORDS: usize = SLICE / size_of::<W>();
+    /// Words of a page.
+    const PAGE_WORDS: usize = PAGE / size_of::<W>();
 
     /// Reserves `words` words, all zero.
     ///
@@ -64,7 +75,8 @@ impl<W: Zeroed> Memory<W> {
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         let best = if best == Pages::Hugetlb && !moves_huge_pages() { Pages::Transparent } else { best };
         let backed = (0..slices).map(|_| AtomicBool::new(false)).collect();
-        Ok(Memory { base, words, reserved, reserved_bytes, best, backed, of: PhantomData })
+        let pages = (0..slices).map(|_| PageSet::default()).collect();
+        Ok(Memory { base, words, reserved, reserved_bytes, best, backed, pages, of: PhantomData })
     }
 
     /// Returns all words.
@@ -81,13 +93,28 @@ impl<W: Zeroed> Memory<W> {
     /// # Errors
     /// The kernel's, when it has no memory; slices before the one that failed are then backed.
     pub(crate) fn back(&self, words: Range<usize>) -> Result<(), Errno> {
+        self.back_from(words, 1)
+    }
+
+    /// As [`back`](Self::back), for words that may be few and far between: a slice of which less than an eighth is to be
+    /// written consists of ordinary pages, in the place of which a huge page comes later. Readers may look at it meanwhile.
+    ///
+    /// # Errors
+    /// As for [`back`](Self::back).
+    pub(crate) fn back_sparse(&self, words: Range<usize>) -> Result<(), Errno> {
+        self.back_from(words, DENSE)
+    }
+
+    /// Makes words writable; slices as a whole from so many pages on.
+    fn back_from(&self, words: Range<usize>, dense: usize) -> Result<(), Errno> {
         assert!(words.end <= self.words, "within the reservation");
         let (mut slice, end) = (words.start / Self::WORDS, words.end.div_ceil(Self::WORDS));
         let mut giants = self.best == Pages::Hugetlb;
         while slice < end {
             let whole = slice..slice + SLICES;
             giants &= whole.end <= end;
-            if giants && slice.is_multiple_of(SLICES) && !whole.clone().any(|slice| self.is_backed(slice)) {
+            let is_written = |slice| self.is_backed(slice) || self.written_pages(slice).next().is_some();
+            if giants && slice.is_multiple_of(SLICES) && !whole.clone().any(is_written) {
                 giants = self.back_giant(slice)?;
                 if giants {
                     whole.clone().for_each(|slice| self.backed[slice].store(true, Ordering::Relaxed));
@@ -96,12 +123,51 @@ impl<W: Zeroed> Memory<W> {
                 }
             }
             if !self.is_backed(slice) {
-                self.back_slice(slice)?;
-                self.backed[slice].store(true, Ordering::Relaxed);
+                let first = slice * Self::WORDS;
+                let within = words.start.max(first) - first..words.end.min(first + Self::WORDS) - first;
+                self.back_part(slice, within.start / Self::PAGE_WORDS..within.end.div_ceil(Self::PAGE_WORDS), dense)?;
             }
             slice += 1;
         }
         Ok(())
+    }
+
+    /// Makes pages of a slice writable that is not backed as a whole: all of it when `dense` are written.
+    fn back_part(&self, slice: usize, pages: Range<usize>, dense: usize) -> Result<(), Errno> {
+        let bit = |page: usize| (&self.pages[slice][page / 64], 1u64 << (page % 64));
+        let is_new = |page: &usize| {
+            let (word, bit) = bit(*page);
+            word.load(Ordering::Relaxed) & bit == 0
+        };
+        let new = pages.clone().filter(is_new).count();
+        if new == 0 {
+            return Ok(());
+        }
+        let before = self.written_pages(slice).count();
+        if self.best == Pages::Ordinary || before + new >= dense {
+            match before {
+                0 => self.back_slice(slice)?,
+                _ => self.merge_pages(slice),
+            }
+            self.backed[slice].store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        if before == 0 {
+            self.back_pages(slice)?;
+        }
+        for (word, bit) in pages.map(bit) {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns the pages of a slice that can be written, while it is not backed as a whole.
+    fn written_pages(&self, slice: usize) -> impl Iterator<Item = usize> {
+        let sets = self.pages[slice].iter().enumerate();
+        sets.flat_map(|(n, set)| {
+            let set = set.load(Ordering::Relaxed);
+            (0..64).filter(move |bit| set >> bit & 1 != 0).map(move |bit| n * 64 + bit)
+        })
     }
 
     fn is_backed(&self, slice: usize) -> bool {
@@ -119,8 +185,55 @@ impl<W: Zeroed> Memory<W> {
 
     /// Returns the words that can be written.
     pub(crate) fn backed(&self) -> impl Iterator<Item = Range<usize>> {
-        let slices = self.backed.iter().enumerate().filter(|(_, backed)| backed.load(Ordering::Relaxed));
-        slices.map(|(slice, _)| slice * Self::WORDS..((slice + 1) * Self::WORDS).min(self.words))
+        let end = |words: usize| words.min(self.words);
+        (0..self.backed.len()).flat_map(move |slice| {
+            let (first, is_backed) = (slice * Self::WORDS, self.is_backed(slice));
+            let whole = is_backed.then(|| first..end(first + Self::WORDS));
+            let pages = self.written_pages(slice).filter(move |_| !is_backed);
+            let pages = pages.map(move |page| first + page * Self::PAGE_WORDS);
+            whole.into_iter().chain(pages.map(move |first| first..end(first + Self::PAGE_WORDS)))
+        })
+    }
+
+    /// Frees the memory of all words, which read as zeros again. For the one writer, when no one reads them.
+    pub(crate) fn discard(&self) {
+        let (flags, bytes) = (MapFlags::PRIVATE | MapFlags::FIXED, self.backed.len() * SLICE);
+        // SAFETY: our own slices; zeros that can only be read take their place at once. Refused, everything stays as it is.
+        if unsafe { mmap_anonymous(self.base.as_ptr().cast(), bytes, ProtFlags::READ, flags) }.is_ok() {
+            self.backed.iter().for_each(|backed| backed.store(false, Ordering::Relaxed));
+            self.pages.iter().flatten().for_each(|pages| pages.store(0, Ordering::Relaxed));
+        }
+    }
+
+    /// Makes a slice writable of which few pages will be written, in ordinary pages.
+    #[cold]
+    fn back_pages(&self, slice: usize) -> Result<(), Errno> {
+        let at = self.slice(slice);
+        // SAFETY: our own slice, of which no word was ever written: whatever the advice, it holds zeros.
+        let advise = |advice| unsafe { madvise(at, SLICE, advice) };
+        // Before it can be written: a huge page of zeros that readers have asked for would become one of its own.
+        let _ = advise(Advice::LinuxNoHugepage);
+        let _ = advise(Advice::LinuxDontNeed);
+        // SAFETY: our own slice, and more may be done there than before.
+        unsafe { mprotect(at, SLICE, MprotectFlags::READ | MprotectFlags::WRITE)? };
+        // One page of zeros for all, so that readers meet no page faults. Linux before 5.14 does not know the advice.
+        let _ = advise(Advice::LinuxPopulateRead);
+        Ok(())
+    }
+
+    /// Puts a huge page with the same words where ordinary pages are, if one can be had.
+    #[cold]
+    fn merge_pages(&self, slice: usize) {
+        let (at, set_aside) = (self.slice(slice), self.best == Pages::Hugetlb);
+        let Some(page) = set_aside.then(|| huge_page(SLICE)).flatten().or_else(transparent_page) else { return };
+        // SAFETY: both are of a slice's length and mapped, the page is ours alone, and only this thread writes to the slice.
+        unsafe { page.copy_from_nonoverlapping(at, SLICE) };
+        // SAFETY: the page is ours alone, and has the words that readers find in the slice. As in `move_in`, an access to the
+        // slice meanwhile waits for a moment, and the kernel takes the old mapping away when nothing can fail any more.
+        if unsafe { mremap_fixed(page, SLICE, SLICE, MremapFlags::MAYMOVE, at) }.is_err() {
+            // SAFETY: the page has no other user.
+            let _ = unsafe { munmap(page, SLICE) };
+        }
     }
 
     #[cold]
@@ -203,6 +316,31 @@ fn huge_page(bytes: usize) -> Option<*mut c_void> {
     // SAFETY: as above, and it has no other user.
     let _ = unsafe { munmap(page, bytes) };
     None
+}
+
+/// Returns a zeroed transparent huge page where the kernel likes, or `None` if there is no memory. Where the kernel has no
+/// huge page, it consists of ordinary ones.
+fn transparent_page() -> Option<*mut c_void> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping where the kernel likes touches no memory of anybody.
+    let room = unsafe { mmap_anonymous(null_mut(), 2 * SLICE, access, MapFlags::PRIVATE) }.ok()?;
+    let front = room.addr().next_multiple_of(SLICE) - room.addr();
+    // SAFETY: less than SLICE further in, within the 2 * SLICE of room.
+    let (page, behind) = unsafe { (room.byte_add(front), room.byte_add(front + SLICE)) };
+    // SAFETY: the parts of the new mapping before and behind the page, of which the first may be empty, and is then refused.
+    unsafe {
+        let _ = munmap(room, front);
+        let _ = munmap(behind, SLICE - front);
+    }
+    // SAFETY: the mapping is new and ours.
+    let advise = |advice| unsafe { madvise(page, SLICE, advice) };
+    let _ = advise(Advice::LinuxHugepage);
+    if advise(Advice::LinuxPopulateWrite) == Err(Errno::NOMEM) {
+        // SAFETY: as above, and it has no other user.
+        let _ = unsafe { munmap(page, SLICE) };
+        return None;
+    }
+    Some(page)
 }
 
 /// Returns true if the kernel can move huge pages (Linux 5.16). Tested on unused memory, as an older kernel unmaps the target
@@ -293,6 +431,43 @@ mod tests {
             if best == Pages::Ordinary {
                 assert_eq!(got.transparent, 0);
             }
+        }
+    }
+
+    #[test]
+    fn few_words_take_few_pages_until_they_are_many() {
+        let word_of_page = |page: usize| SLICE / WORD + page * (PAGE / WORD);
+        for best in [Pages::Transparent, Pages::Hugetlb] {
+            let memory = Memory::reserve((SLICE / WORD) * 3, best).unwrap();
+            let (words, over) = (memory.words(), AtomicBool::new(false));
+            let write = |page: usize| {
+                memory.back_sparse(word_of_page(page)..word_of_page(page) + 1).unwrap();
+                words[word_of_page(page)].store(page as u32 + 1, Ordering::Release);
+            };
+            std::thread::scope(|s| {
+                write(0);
+                s.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        assert_eq!(words[word_of_page(0)].load(Ordering::Acquire), 1);
+                        assert_eq!(words[word_of_page(0) + 1].load(Ordering::Acquire), 0);
+                    }
+                });
+                (0..2).for_each(|_| (1..DENSE - 1).for_each(write));
+                let few: Vec<_> = memory.backed().collect();
+                let few_bytes = memory.backing().total();
+                (DENSE - 1..2 * DENSE).for_each(write);
+                over.store(true, Ordering::Relaxed);
+                let page_words = |page| word_of_page(page)..word_of_page(page) + PAGE / WORD;
+                assert_eq!(few, (0..DENSE - 1).map(page_words).collect::<Vec<_>>());
+                assert!(few_bytes <= DENSE * PAGE, "{best:?}: {few_bytes}");
+            });
+            let whole: Vec<_> = memory.backed().map(|words| (words.start, words.end)).collect();
+            assert_eq!(whole, [(SLICE / WORD, 2 * (SLICE / WORD))]);
+            let found = |page: usize| words[word_of_page(page)].load(Ordering::Relaxed);
+            assert!((0..2 * DENSE).all(|page| found(page) == page as u32 + 1));
+            assert!((2 * DENSE..SLICE / PAGE).all(|page| found(page) == 0));
+            memory.discard();
+            assert_eq!((found(0), memory.backing().total(), memory.backed().count()), (0, 0, 0));
         }
     }
 

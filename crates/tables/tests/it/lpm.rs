@@ -291,12 +291,25 @@ fn one_value_too_large_for_small_words_changes_no_other_answer() {
 }
 
 #[test]
+fn a_table_is_widened_before_it_has_to() {
+    let (mut writer, table) = lpm4::new().unwrap();
+    writer.insert(0x0a00_0000u32, 8, 7).unwrap();
+    writer.widen_for(NARROW).unwrap();
+    assert!(!writer.fits(NARROW + 1));
+    writer.widen_for(NARROW + 1).unwrap();
+    assert!(writer.fits(MAX_VALUE));
+    assert_eq!((table.reader().look_up_one(0x0a00_0001), table.reader().look_up_one(0x0b00_0000)), (7, 0));
+}
+
+#[test]
 fn more_groups_than_small_words_can_name() {
     let (mut writer, table) = lpm4::new().unwrap();
     let route = |i: u32| (i << 8 | 0x80, 25, 1 + i % NARROW);
     let narrow = |writer: &lpm4::Writer| writer.usage().table_bytes == ((1 << 24) + writer.usage().groups * 256) * 2;
-    writer.extend((0..=NARROW).map(route)).unwrap();
-    assert!(narrow(&writer));
+    writer.extend((0..NARROW - 100).map(route)).unwrap();
+    assert!(writer.fits(NARROW) && !writer.fits(NARROW + 1));
+    writer.extend((NARROW - 100..=NARROW).map(route)).unwrap();
+    assert!(narrow(&writer) && !writer.fits(1), "no group is left");
     writer.extend((NARROW + 1..40_000).map(route)).unwrap();
     assert!(!narrow(&writer));
     assert_eq!(writer.usage().groups, 40_000);
@@ -313,6 +326,46 @@ fn more_groups_than_small_words_can_name() {
         assert_eq!(writer.remove(address, len), Some(value));
     }
     assert_eq!((writer.usage().groups, writer.usage().waiting), (0, 40_000));
+}
+
+#[test]
+fn groups_of_ipv6_are_named_by_small_words_level_by_level() {
+    // Each route takes a group of its own for its bits 41 to 48; 16 of them share one for bits 33 to 40.
+    let route =
+        |i: u32| (0x2000 << 112 | u128::from(i / 16) << 96 | u128::from(i % 16) << 88 | 1 << 80, 48, 1 + i % 999);
+    let (mut writer, table) = lpm6::new().unwrap();
+    let narrow = |writer: &lpm6::Writer| writer.usage().table_bytes == ((1 << 24) + writer.usage().groups * 256) * 2;
+    let groups = |routes: u32| {
+        let of = |bits: u32| (0..routes).map(|i| route(i).0 >> (128 - bits)).collect::<BTreeSet<_>>();
+        of(24).len() + of(32).len() + of(40).len()
+    };
+    let agree = |writer: &lpm6::Writer, routes: u32| {
+        assert_eq!(writer.usage().groups, groups(routes));
+        for isa in Isa::ALL {
+            let Some(mut reader) = table.reader_with(isa) else { continue };
+            let addresses: Vec<u128> = (0..routes).flat_map(|i| [route(i).0 | 5, route(i).0 - 1]).collect();
+            let mut values = vec![9; addresses.len()];
+            reader.look_up(&addresses, &mut values);
+            for (i, both) in (0..routes).zip(values.as_chunks::<2>().0) {
+                assert_eq!(*both, [route(i).2, 0], "{isa:?} {i}");
+            }
+        }
+    };
+    writer.extend((0..=NARROW).map(route)).unwrap();
+    assert!(narrow(&writer) && writer.usage().groups > NARROW as usize + 2000);
+    agree(&writer, NARROW + 1);
+    let before = table.backing().total();
+    writer.extend((NARROW + 1..40_000).map(route)).unwrap();
+    assert!(!narrow(&writer));
+    agree(&writer, 40_000);
+    assert!(table.backing().total() < 5 * before / 2, "the memory of the small words is free");
+    for (address, len, value) in (0..40_000).map(route) {
+        assert_eq!(writer.remove(address, len), Some(value));
+    }
+    assert_eq!(writer.usage().groups, 0);
+    // All of them serve any level now.
+    writer.extend((0..1000u128).map(|i| (0x2001 << 112 | i << 40, 88, 7))).unwrap();
+    assert!((0..1000u128).all(|i| table.reader().look_up_one(0x2001 << 112 | i << 40 | 3) == 7));
 }
 
 #[test]

@@ -36,8 +36,8 @@ pub(super) struct Session {
 /// State of the routes of a connection.
 struct Routes {
     next_hops: NextHops,
-    /// Installed and waiting routes by the next-hop object that they use.
-    users: HashMap<u32, BTreeSet<Key>>,
+    /// Installed and waiting routes by the next-hop object that they use and the routing table.
+    users: HashMap<(u32, u32), BTreeSet<IpNet>>,
     /// Next-hop objects of these routes.
     objects: HashMap<Key, u32>,
     /// A route that is to be removed. Versions of zebra change a route by removing and adding it, between which packets
@@ -123,13 +123,12 @@ impl Session {
         }
         let groups: BTreeSet<u32> = changed.iter().flat_map(|id| self.routes.next_hops.groups_of(*id)).collect();
         for id in changed.union(&groups) {
-            let keys: Vec<Key> = self.routes.users.get(id).into_iter().flatten().copied().collect();
             let target = self.routes.next_hops.resolve(*id).map_err(|e| e.to_string());
-            for key in keys {
+            for key in self.routes.change_object(*id, target.as_ref().ok(), tables, &mut interfaces) {
                 if end.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                self.routes.install_again(key, target.clone(), tables, &mut interfaces, answers);
+                self.routes.install_again(key, *id, target.clone(), tables, &mut interfaces, answers);
             }
         }
         Ok(())
@@ -187,7 +186,7 @@ impl Routes {
             return Ok(Changed::Now);
         }
         self.removed = None;
-        let target = match &route.target {
+        let (target, object) = match &route.target {
             Target::Object(_) if self.objects.len() >= tables.routes_max() => {
                 return Err("too many routes with next-hop objects".to_owned());
             }
@@ -197,18 +196,18 @@ impl Routes {
                     self.wait(route, problem)?;
                 }
                 self.objects.insert(key, *id);
-                self.users.entry(*id).or_default().insert(key);
+                self.users.entry((*id, key.0)).or_default().insert(key.1);
                 match resolved {
-                    Ok(target) => target,
+                    Ok(target) => (target, Some(*id)),
                     Err(_) => {
                         tables.remove(key);
                         return Ok(Changed::Deferred);
                     }
                 }
             }
-            target => target.clone(),
+            target => (target.clone(), None),
         };
-        install(key, Ok(target), tables, interfaces).map(|()| Changed::Now)
+        install(key, Ok(target), object, tables, interfaces).map(|()| Changed::Now)
     }
 
     /// Keeps the answer to a route until its next-hop object arrives.
@@ -226,11 +225,11 @@ impl Routes {
     fn forget(&mut self, key: Key) {
         self.waiting.remove(&key);
         if let Some(id) = self.objects.remove(&key)
-            && let Some(users) = self.users.get_mut(&id)
+            && let Some(users) = self.users.get_mut(&(id, key.0))
         {
-            users.remove(&key);
+            users.remove(&key.1);
             if users.is_empty() {
-                self.users.remove(&id);
+                self.users.remove(&(id, key.0));
             }
         }
     }
@@ -252,17 +251,40 @@ impl Routes {
         }
     }
 
+    /// Changes an object in the routers. Returns its routes that are to be installed again.
+    fn change_object(
+        &self,
+        id: u32,
+        target: Option<&Target>,
+        tables: &Tables,
+        interfaces: &mut Interfaces<'_>,
+    ) -> Vec<Key> {
+        let mut again = vec![];
+        for (table, router) in &tables.routers {
+            let Some(users) = self.users.get(&(id, *table)) else { continue };
+            let changed = match target.map(|target| interfaces.target(*table, router, target.clone(), None)) {
+                Some(Ok(InstalledTarget::Via(via))) => router.change_object(id, &via),
+                _ => 0,
+            };
+            if changed != users.len() {
+                again.extend(users.iter().map(|prefix| (*table, *prefix)));
+            }
+        }
+        again
+    }
+
     /// Installs a route again whose next-hop object has changed.
     fn install_again(
         &mut self,
         key: Key,
+        object: u32,
         target: Result<Target, String>,
         tables: &Tables,
         interfaces: &mut Interfaces<'_>,
         answers: &mut Vec<u8>,
     ) {
         let is_unknown = target.is_err();
-        match install(key, target, tables, interfaces) {
+        match install(key, target, Some(object), tables, interfaces) {
             Ok(()) => {
                 if let Some(answer) = self.waiting.remove(&key) {
                     self.counts.changed += 1;
@@ -286,15 +308,17 @@ impl Routes {
     }
 }
 
-/// Installs a route. One with an error is not left with the target that it had before.
+/// Installs a route, of a next-hop object if one is given. One with an error is not left with the target that it had
+/// before.
 fn install(
     (table, prefix): Key,
     target: Result<Target, String>,
+    object: Option<u32>,
     tables: &Tables,
     interfaces: &mut Interfaces<'_>,
 ) -> Result<(), String> {
     let router = tables.router(table)?;
-    match target.and_then(|target| interfaces.target(table, router, target)) {
+    match target.and_then(|target| interfaces.target(table, router, target, object)) {
         Ok(target) => router.install(prefix, &target).map_err(|e| e.to_string()),
         Err(problem) => {
             router.uninstall(prefix);
@@ -304,14 +328,23 @@ fn install(
 }
 
 impl Interfaces<'_> {
-    fn target(&mut self, table: u32, router: &LiveVrf, target: Target) -> Result<InstalledTarget, String> {
+    fn target(
+        &mut self,
+        table: u32,
+        router: &LiveVrf,
+        target: Target,
+        object: Option<u32>,
+    ) -> Result<InstalledTarget, String> {
         match target {
             Target::Unreachable => Ok(InstalledTarget::Unreachable),
             Target::Prohibit => Ok(InstalledTarget::Prohibited),
             Target::Blackhole => Ok(InstalledTarget::Blackhole),
             Target::Hops(hops) => {
-                let hops: Result<_, String> = hops.iter().map(|hop| self.hop(table, router, hop)).collect();
-                Ok(InstalledTarget::Via(hops?))
+                let via = hops.iter().map(|hop| self.hop(table, router, hop)).collect::<Result<_, String>>()?;
+                Ok(match object {
+                    Some(id) => InstalledTarget::Object { id, via },
+                    None => InstalledTarget::Via(via),
+                })
             }
             Target::Object(id) => Err(format!("next-hop object {id} is not known")),
             Target::Unsupported(reason) => Err(format!("{reason} is not supported")),

@@ -14,14 +14,14 @@ use zerocopy::FromZeros as _;
 /// Buckets of a group.
 const BUCKETS: usize = 256;
 /// Maximum number of groups.
-pub(super) const GROUPS_MAX: usize = 1 << 13;
+pub(super) const GROUPS_MAX: usize = 1 << 15;
 
 /// A next hop of a route and its weight, 1 to 65,535.
 pub(in crate::l3fwd) type Member = (NeighbourKey, u16);
 
 /// The buckets of all groups, which workers read.
 pub(super) struct Groups {
-    /// 8 MiB of zeros, of which the kernel gives memory to those that are used.
+    /// 32 MiB of zeros, of which the kernel gives memory to those that are used.
     buckets: Box<[AtomicU32]>,
 }
 
@@ -30,7 +30,8 @@ impl Groups {
         Some(Groups { buckets: <[AtomicU32]>::new_box_zeroed_with_elems(GROUPS_MAX * BUCKETS).ok()? })
     }
 
-    /// Sets the buckets of a group that no worker uses. `numbers` are the adjacency numbers of the members.
+    /// Sets the buckets of a group, which workers may use: each flow finds its old member or its new one. `numbers` are
+    /// the adjacency numbers of the members.
     pub(super) fn set(&self, group: u32, members: &[Member], numbers: &[u32]) {
         for (bucket, member) in self.of(group).iter().zip(assign(members)) {
             bucket.store(numbers.get(usize::from(member)).copied().unwrap_or(0), Ordering::Release);

@@ -7,6 +7,7 @@
 use super::adjacency::AdjacencyKind;
 use super::groups::Member;
 use super::installed::{Installed, TAGS};
+use super::next_hops::ObjectKey;
 use super::{BLACKHOLE, Fib, MARTIANS, NextHops, PROHIBITED, RouteKey, UNREACHABLE, connected, interface_of};
 use crate::l3fwd::config::Config;
 use ipnet::IpNet;
@@ -24,6 +25,13 @@ pub enum InstalledTarget {
     Blackhole,
     /// Next hops, 1 to 64.
     Via(Vec<InstalledHop>),
+    /// Next hops of a next-hop object, 1 to 64. Those of all its routes can be changed at once.
+    Object {
+        /// Number of the object, until routes are made stale.
+        id: u32,
+        /// The next hops.
+        via: Vec<InstalledHop>,
+    },
 }
 
 /// A next hop of a route.
@@ -122,16 +130,20 @@ impl Fib {
             InstalledTarget::Unreachable => UNREACHABLE,
             InstalledTarget::Prohibited => PROHIBITED,
             InstalledTarget::Blackhole => BLACKHOLE,
-            InstalledTarget::Via(via) => match &via[..] {
+            InstalledTarget::Via(via) | InstalledTarget::Object { via, .. } => match (&via[..], target) {
                 // a network of the interface
-                [InstalledHop { gateway: None, interface: Some(n), .. }]
+                ([InstalledHop { gateway: None, interface: Some(n), .. }], _)
                     if config.interfaces.get(*n).is_some_and(|interface| interface.vrf == vrf)
                         && net.prefix_len() < net.max_prefix_len() =>
                 {
                     connected(*n)
                 }
+                (_, InstalledTarget::Object { id, .. }) => {
+                    let members = members(config, (vrf, Some(net)), via)?;
+                    hops.acquire_object(self, &config.interfaces, (vrf, *id), members).map_err(Refused::Full)?
+                }
                 _ => {
-                    let members = members(config, (vrf, net), via)?;
+                    let members = members(config, (vrf, Some(net)), via)?;
                     hops.acquire(self, &config.interfaces, members).map_err(Refused::Full)?
                 }
             },
@@ -151,6 +163,20 @@ impl Fib {
             hops.release(self, old);
         }
         Ok(())
+    }
+
+    /// Changes the group of a next-hop object, in a time that does not depend on the number of its routes. Each packet
+    /// finds the old next hops or the new ones. Returns the number of routes that have changed: all that were installed
+    /// while the object had several next hops, and none if the next hops are refused.
+    pub(in crate::l3fwd) fn change_object(
+        &self,
+        config: &Config,
+        hops: &mut NextHops,
+        (vrf, id): ObjectKey,
+        via: &[InstalledHop],
+    ) -> usize {
+        let members = members(config, (vrf, None), via).map_err(|e| e.to_string());
+        members.and_then(|members| hops.change_object(self, &config.interfaces, (vrf, id), members)).unwrap_or(0)
     }
 
     /// Removes a route that was installed; does nothing if there is none.
@@ -183,6 +209,7 @@ impl Fib {
         }
         hops.installed[vrf].shadowed.values_mut().for_each(|(_, tag)| *tag = fresh);
         hops.installed[vrf].tag = stale;
+        hops.forget_objects(vrf);
     }
 
     /// Removes stale routes of a VRF and returns their number.
@@ -224,7 +251,13 @@ impl Fib {
                         let interface = Some(interface_of(value));
                         InstalledTarget::Via(vec![InstalledHop { gateway: None, interface, weight: 1 }])
                     }
-                    members => InstalledTarget::Via(members.iter().map(hop).collect()),
+                    members => {
+                        let via = members.iter().map(hop).collect();
+                        match hops.object(value) {
+                            Some(id) => InstalledTarget::Object { id, via },
+                            None => InstalledTarget::Via(via),
+                        }
+                    }
                 },
             };
             each(net, target, of != *tag);
@@ -257,14 +290,15 @@ fn martian(net: IpNet) -> Option<IpNet> {
     ALL.iter().find(|martian| martian.contains(&net)).copied()
 }
 
-/// Returns the next hops with their interfaces.
-fn members(config: &Config, (vrf, net): RouteKey, via: &[InstalledHop]) -> Result<Vec<Member>, Refused> {
+/// Returns the next hops with their interfaces; `net` is that of their only route.
+fn members(config: &Config, (vrf, net): (usize, Option<IpNet>), via: &[InstalledHop]) -> Result<Vec<Member>, Refused> {
     if via.is_empty() || via.len() > super::NEXT_HOPS_MAX {
         return Err(Refused::HopCount(via.len()));
     }
     let member = |hop: &InstalledHop| {
-        let is_host = via.len() == 1 && net.prefix_len() == net.max_prefix_len() && hop.interface.is_some();
-        let gateway = hop.gateway.or(is_host.then(|| net.addr())).ok_or(Refused::ConnectedInGroup)?;
+        let host = net.filter(|net| net.prefix_len() == net.max_prefix_len());
+        let host = host.filter(|_| via.len() == 1 && hop.interface.is_some());
+        let gateway = hop.gateway.or(host.map(|host| host.addr())).ok_or(Refused::ConnectedInGroup)?;
         // the interface of a gateway that is said, as those of link-local addresses have to be
         let interface = hop.interface.filter(|n| config.interfaces.get(*n).is_some_and(|own| own.vrf == vrf));
         let interface =

@@ -67,6 +67,18 @@ impl Writer {
         }
     }
 
+    /// Makes values up to `highest` fit, so that no later insertion takes the time for that.
+    pub(super) fn widen_for(&mut self, highest: u32) -> Result<(), TableError> {
+        let highest = highest.min(lpm::MAX_VALUE);
+        self.v4.widen_for(highest)?;
+        Ok(self.v6.widen_for(highest)?)
+    }
+
+    /// Returns true if a value fits without [`widen_for`](Self::widen_for), which takes milliseconds.
+    pub(super) fn fits(&self, value: u32) -> bool {
+        self.v4.fits(value) && self.v6.fits(value)
+    }
+
     /// Inserts a route or replaces its value.
     pub(super) fn insert(&mut self, net: IpNet, value: u32) -> Result<(), TableError> {
         let Writer { v4, v6, hosts } = self;

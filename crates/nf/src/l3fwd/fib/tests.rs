@@ -100,6 +100,28 @@ fn neighbours_that_do_not_fit_in_the_table_take_no_number() {
     assert_eq!((control.neighbours.len(), control.keys.len()), (1, 1));
 }
 
+/// Workers add neighbours, and do not wait for a table of 32,768 groups to be copied.
+#[test]
+fn a_neighbour_is_refused_whose_route_would_copy_the_table() {
+    let (config, settings, cx) = config("");
+    let fib = Fib::new(&config, &settings, &cx).unwrap();
+    let learn = |n: u32| {
+        let (mut control, now) = (fib.control(), Duration::from_secs(1));
+        control.learn(&fib, &config.interfaces, (0, host4(n)), HOST, true, now);
+        control.neighbours.contains_key(&(0, host4(n)))
+    };
+    assert!(learn(1));
+    let route = |n: u32| IpNet::new_assert(Ipv4Addr::from_bits(0x6400_0000 + (n << 8)).into(), 25);
+    let mut n = 0;
+    while fib.tables(OWN).fits(1) {
+        fib.tables(OWN).insert(route(n), BLACKHOLE).unwrap();
+        n += 1;
+    }
+    assert!(n > 32_000 && !learn(2), "{n}");
+    fib.tables(OWN).widen_for(1).unwrap();
+    assert!(learn(2));
+}
+
 #[test]
 fn look_ups_of_a_new_neighbour_find_a_complete_adjacency() {
     const HOSTS: u32 = 60_000;

@@ -8,6 +8,7 @@ use nf::live::LiveRoutes;
 const NEW_ROUTE: u16 = 24;
 const DELETE_ROUTE: u16 = 25;
 const NEW_NEXT_HOP: u16 = 104;
+const DELETE_NEXT_HOP: u16 = 105;
 const OFFLOADED: u32 = 0x4000;
 const FAILED: u32 = 0x2000_0000;
 
@@ -143,6 +144,51 @@ fn refused_routes_leave_nothing_behind() {
     assert_eq!(lab.receive(&[route(NEW_ROUTE, 254, 201, &[object(1), vec![padding]].concat())]), [FAILED]);
     assert_eq!(lab.session.counts().refused, 200 + 196 + 200 + 196 + 1);
     assert_eq!(lab.session.counts().changed, 4);
+}
+
+fn group(id: u32, members: &[u32]) -> Vec<u8> {
+    // struct nexthop_grp: the number, the weight less 1, and zeros
+    let entry = |id: &u32| [&id.to_ne_bytes()[..], &[0; 4]].concat();
+    let members: Vec<u8> = members.iter().flat_map(entry).collect();
+    let header = vec![0; 8];
+    message(NEW_NEXT_HOP, &[header, attribute(1, &id.to_ne_bytes()), attribute(2, &members)])
+}
+
+/// However an object changes together with its routes, and between them, each route has its next hops in the end.
+#[test]
+fn every_route_of_an_object_has_its_next_hops() {
+    let mut lab = Lab::new();
+    let via = |lab: &Lab| {
+        let routes = lab.tables.routers[0].1.page(None).unwrap().routes;
+        let hosts = |route: &control::Route| {
+            let mut hosts: Vec<_> = route.via.iter().map(|hop| hop.address.clone()).collect();
+            hosts.sort_unstable();
+            hosts.join(" ")
+        };
+        routes.iter().filter(|route| route.source == "fpm").map(hosts).collect::<Vec<_>>()
+    };
+    let user = |n: u8| route(NEW_ROUTE, 254, n, &object(9));
+    lab.receive(&[next_hop(1, 11, 3), next_hop(2, 12, 3), next_hop(3, 13, 3), group(9, &[1]), user(1)]);
+    assert_eq!(via(&lab), ["10.0.0.11"]);
+    // a second member, and a route that arrives with it
+    lab.receive(&[group(9, &[1, 2]), user(2)]);
+    assert_eq!(via(&lab), ["10.0.0.11 10.0.0.12"; 2]);
+    lab.receive(&[group(9, &[1, 3])]);
+    assert_eq!(via(&lab), ["10.0.0.11 10.0.0.13"; 2]);
+    lab.receive(&[group(9, &[3]), user(3)]);
+    assert_eq!(via(&lab), ["10.0.0.13"; 3]);
+    // a member changes
+    lab.receive(&[group(9, &[1, 3])]);
+    lab.receive(&[next_hop(3, 14, 3)]);
+    assert_eq!(via(&lab), ["10.0.0.11 10.0.0.14"; 3]);
+    // one is gone, and returns with a further route
+    lab.receive(&[message(DELETE_NEXT_HOP, &[vec![0; 8], attribute(1, &3u32.to_ne_bytes())])]);
+    assert!(via(&lab).is_empty());
+    lab.receive(&[next_hop(3, 15, 3), user(4)]);
+    assert_eq!(via(&lab), ["10.0.0.11 10.0.0.15"; 4]);
+    // a next hop on no network of the router
+    lab.receive(&[next_hop(3, 16, 4)]);
+    assert!(via(&lab).is_empty());
 }
 
 /// Of several values of an object that arrive at once, the last one counts.

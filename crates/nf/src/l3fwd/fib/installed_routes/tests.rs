@@ -6,8 +6,9 @@ use crate::l3fwd::fib::{OWN, REUSE_DELAY};
 use crate::l3fwd::settings::Settings;
 use graph::BuildContext;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tables::lpm::Limits;
@@ -109,7 +110,7 @@ fn expected(model: &Model, net: IpNet) -> Option<(AdjacencyKind, Vec<(IpAddr, u1
         InstalledTarget::Unreachable => (AdjacencyKind::Unreachable, vec![]),
         InstalledTarget::Prohibited => (AdjacencyKind::Prohibited, vec![]),
         InstalledTarget::Blackhole => (AdjacencyKind::Blackhole, vec![]),
-        InstalledTarget::Via(via) => {
+        InstalledTarget::Via(via) | InstalledTarget::Object { via, .. } => {
             let kind = if via.len() == 1 { AdjacencyKind::Unresolved } else { AdjacencyKind::Group };
             (kind, via.iter().map(|hop| (hop.gateway.unwrap(), hop.weight)).collect())
         }
@@ -345,4 +346,186 @@ fn a_worker_finds_the_old_or_the_new_route() {
         *ended.lock().unwrap() = true;
         assert!(worker.join().unwrap() > 0);
     });
+}
+
+/// Changes of next-hop objects and of their routes.
+#[derive(Clone, Debug)]
+enum ObjectChange {
+    Install(u8, u32, Vec<u8>),
+    InstallVia(u8, Vec<u8>),
+    Change(u32, Vec<u8>),
+    Uninstall(u8),
+    /// The connection ends, and numbers of objects mean others from then on.
+    MarkStale,
+}
+
+fn object_changes() -> impl Strategy<Value = Vec<ObjectChange>> {
+    // 9 is on no network of the router
+    let hops = || prop::collection::btree_set(1..10u8, 1..5).prop_map(|hops| hops.into_iter().collect::<Vec<_>>());
+    let net = 7..14u8;
+    prop::collection::vec(
+        prop_oneof![
+            4 => (net.clone(), 0..3u32, hops()).prop_map(|(net, id, hops)| ObjectChange::Install(net, id, hops)),
+            1 => (net.clone(), hops()).prop_map(|(net, hops)| ObjectChange::InstallVia(net, hops)),
+            4 => (0..3u32, hops()).prop_map(|(id, hops)| ObjectChange::Change(id, hops)),
+            2 => net.prop_map(ObjectChange::Uninstall),
+            1 => Just(ObjectChange::MarkStale),
+        ],
+        1..60,
+    )
+}
+
+fn object_hops(hops: &[u8]) -> Vec<InstalledHop> {
+    let gateway = |n: u8| if n == 9 { Ipv4Addr::new(198, 51, 100, 9).into() } else { via(n, true) };
+    hops.iter().map(|n| InstalledHop { gateway: Some(gateway(*n)), interface: None, weight: 1 }).collect()
+}
+
+/// Members of routes by prefix, and the object in whose group a route is.
+type ObjectModel = BTreeMap<IpNet, (Vec<u8>, Option<u32>)>;
+
+fn objects_follow_the_model(fib: &Fib, config: &Config, changes: Vec<ObjectChange>) -> Result<(), TestCaseError> {
+    let (mut model, mut hops) = (ObjectModel::new(), fib.next_hops());
+    let change_group = |model: &mut ObjectModel, id: u32, over: &[u8]| {
+        let of_group = model.values_mut().filter(|(_, object)| *object == Some(id));
+        of_group.map(|(members, _)| over.clone_into(members)).count()
+    };
+    for change in changes {
+        match change {
+            ObjectChange::Install(n, id, over) => {
+                let target = InstalledTarget::Object { id, via: object_hops(&over) };
+                let did = fib.install(config, &mut hops, (OWN, net(n)), &target);
+                prop_assert_eq!(did.is_ok(), !over.contains(&9), "{:?}", did);
+                if did.is_err() {
+                    model.remove(&net(n));
+                    continue;
+                }
+                let has_group = change_group(&mut model, id, &over) > 0;
+                let object = (has_group || over.len() > 1).then_some(id);
+                model.insert(net(n), (over, object));
+            }
+            ObjectChange::InstallVia(n, over) => {
+                let target = InstalledTarget::Via(object_hops(&over));
+                match fib.install(config, &mut hops, (OWN, net(n)), &target) {
+                    Ok(()) => drop(model.insert(net(n), (over, None))),
+                    Err(_) => drop(model.remove(&net(n))),
+                }
+            }
+            ObjectChange::Change(id, over) => {
+                let before: Vec<_> = model.keys().map(|net| fib.tables(OWN).get(*net)).collect();
+                let changed = fib.change_object(config, &mut hops, (OWN, id), &object_hops(&over));
+                let expected = if over.contains(&9) { 0 } else { change_group(&mut model, id, &over) };
+                prop_assert_eq!(changed, expected);
+                let after: Vec<_> = model.keys().map(|net| fib.tables(OWN).get(*net)).collect();
+                prop_assert_eq!(before, after, "no route changes");
+            }
+            ObjectChange::Uninstall(n) => {
+                fib.uninstall(&mut hops, (OWN, net(n)));
+                model.remove(&net(n));
+            }
+            ObjectChange::MarkStale => {
+                fib.mark_stale(&mut hops, OWN);
+                model.values_mut().for_each(|(_, object)| *object = None);
+            }
+        }
+        let mut held: BTreeSet<u8> = BTreeSet::new();
+        for (net, (members, object)) in &model {
+            let expected: Vec<_> = members.iter().map(|n| (via(*n, true), 1)).collect();
+            let (kind, found) = found(fib, &hops, OWN, *net).unwrap();
+            prop_assert_eq!(&found, &expected, "{}", net);
+            let value = fib.tables(OWN).get(*net).unwrap();
+            prop_assert_eq!(hops.object(value), *object);
+            if kind == AdjacencyKind::Group {
+                let (group, control) = (fib.adjacency(value).load().group(), fib.control());
+                let used = (0..256u32).map(|n| control.key_of(fib.member(group, n << 24)).unwrap().1);
+                let used: BTreeSet<_> = used.collect();
+                prop_assert!(used.into_iter().eq(expected.iter().map(|(address, _)| *address)));
+            }
+            held.extend(members.iter().copied());
+        }
+        prop_assert_eq!(fib.control().held, held.len());
+    }
+    for net in model.into_keys() {
+        fib.uninstall(&mut hops, (OWN, net));
+    }
+    prop_assert_eq!((hops.len(), hops.installed[OWN].routes(), fib.control().held), (0, 0, 0));
+    // numbers are reused after a time
+    fib.set_now(fib.now() + REUSE_DELAY);
+    Ok(())
+}
+
+#[test]
+fn objects_change_in_place() {
+    let (config, fib) = router("lpm");
+    let settings =
+        ProptestConfig { cases: 200, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(settings);
+    runner.run(&object_changes(), |changes| objects_follow_the_model(&fib, &config, changes)).unwrap();
+}
+
+/// More groups change than there are numbers of groups, without a time in between.
+#[test]
+fn groups_of_objects_change_as_often_as_they_like() {
+    let (config, fib) = router("lpm");
+    let mut hops = fib.next_hops();
+    let net = net(7);
+    for n in 0..40_000u32 {
+        let first = 1 + (n % 7) as u8;
+        let over = object_hops(&[first, 8]);
+        match n {
+            0 => fib.install(&config, &mut hops, (OWN, net), &InstalledTarget::Object { id: 1, via: over }).unwrap(),
+            _ => assert_eq!(fib.change_object(&config, &mut hops, (OWN, 1), &over), 1),
+        }
+        assert_eq!(hops.members(fib.tables(OWN).get(net).unwrap())[0].0.1, via(first, true));
+    }
+    assert_eq!((hops.len(), fib.control().held), (1, 2));
+}
+
+/// Workers look up addresses of 100,000 routes whose object changes: each finds a member of before or of afterwards.
+#[test]
+fn a_worker_finds_the_old_or_the_new_members_of_an_object() {
+    const ROUTES: u32 = 100_000;
+    let text = format!("{INTERFACES}fpm = {{ routes_max = {ROUTES} }}");
+    let (settings, cx): (Settings, _) = (toml::from_str(&text).unwrap(), BuildContext::default());
+    let config = Config::new(&settings, &cx).unwrap();
+    let fib = Fib::new(&config, &settings, &cx).unwrap();
+    let address = |n: u32| 0x6400_0000 + (n << 8);
+    let change = |step: u32| object_hops(&[1 + (step % 4) as u8, 2 + (step % 4) as u8]);
+    let mut hops = fib.next_hops();
+    for n in 0..ROUTES {
+        let net = IpNet::new_assert(Ipv4Addr::from_bits(address(n)).into(), 24);
+        fib.install(&config, &mut hops, (OWN, net), &InstalledTarget::Object { id: 5, via: change(0) }).unwrap();
+    }
+    let (step, looked_up) = (AtomicU32::new(0), AtomicU32::new(0));
+    let order = Ordering::SeqCst;
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let (mut routes, mut n) = (fib.tables(OWN).reader(), 0u32);
+            while step.load(order) < 2000 {
+                let before = step.load(order);
+                n = n.wrapping_add(7919);
+                let mut value = [0];
+                routes.look_up4(&[address(n % ROUTES)], &mut value);
+                let adjacency = fib.adjacency(value[0]).load();
+                assert_eq!(adjacency.kind(), AdjacencyKind::Group);
+                let number = fib.member(adjacency.group(), n << 16);
+                let hop = fib.adjacency(number).load();
+                assert_eq!((hop.kind(), hop.output()), (AdjacencyKind::Unresolved, 2));
+                let found = fib.control().key_of(number).map(|(_, address)| address);
+                // the change may be under way before its step is counted
+                let after = step.load(order) + 1;
+                let mut possible = (before..=after).flat_map(&change).filter_map(|hop| hop.gateway);
+                assert!(found.is_none_or(|found| possible.any(|hop| hop == found)), "{found:?} {before} {after}");
+                looked_up.fetch_add(1, order);
+            }
+        });
+        for n in 1..=2000 {
+            let before = looked_up.load(order);
+            assert_eq!(fib.change_object(&config, &mut hops, (OWN, 5), &change(n)), ROUTES as usize);
+            step.store(n, order);
+            while n < 2000 && looked_up.load(order) == before {
+                std::thread::yield_now();
+            }
+        }
+    });
+    assert_eq!((hops.len(), hops.installed[OWN].routes()), (1, ROUTES as usize));
 }
