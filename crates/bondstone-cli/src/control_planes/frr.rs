@@ -1,9 +1,8 @@
 //! Daemons of FRR in a namespace. The name of the namespace is also the name of their files, the *pathspace* of FRR:
 //! `vtysh -N NAME` connects to them.
 
-use super::messages::{DaemonState, Said};
+use super::messages::{DaemonState, Said, say};
 use super::namespace::Namespace;
-use super::supervisor::say;
 use crate::template::fill;
 use graph::Frr;
 use rustix::process::{Pid, Signal, kill_process};

@@ -2,6 +2,7 @@
 
 use graph::ControlPlane;
 use serde::{Deserialize, Serialize};
+use std::io::Write as _;
 
 /// An order of the run, each of which is replied to.
 #[derive(Serialize, Deserialize)]
@@ -42,4 +43,13 @@ pub(crate) struct DaemonState {
     pub(crate) restarts: u64,
     /// Reason for which it has ended last.
     pub(crate) ended: Option<String>,
+}
+
+/// Sends a message to the run.
+pub(super) fn say(said: &Said) {
+    if let Ok(mut line) = serde_json::to_vec(said) {
+        line.push(b'\n');
+        // ignore errors: the run has ended
+        let _ = std::io::stdout().lock().write_all(&line);
+    }
 }

@@ -1,13 +1,13 @@
 //! The process that runs the control planes.
 
 use super::frr::Daemons;
-use super::messages::{DaemonState, Order, Said};
+use super::messages::{DaemonState, Order, Said, say};
 use super::namespace::Namespace;
 use crate::exit::Exit;
 use graph::ControlPlane;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -67,9 +67,9 @@ fn execute(order: Order, planes: &mut BTreeMap<String, Plane>) -> Result<(), Str
             for ControlPlane { tenant, namespace, frr } in wanted {
                 let of = |e: String| format!("tenant {tenant}: {e}");
                 frr.map_or(Ok(()), |frr| super::frr::check(&frr)).map_err(of)?;
-                if !planes.contains_key(&namespace) {
-                    let opened = Namespace::open(&namespace).map_err(of)?;
-                    planes.insert(namespace, Plane { namespace: opened, running: None });
+                if let Entry::Vacant(vacant) = planes.entry(namespace) {
+                    let namespace = Namespace::open(vacant.key()).map_err(of)?;
+                    vacant.insert(Plane { namespace, running: None });
                 }
             }
             Ok(())
@@ -106,13 +106,4 @@ fn end<'a>(planes: impl Iterator<Item = &'a mut Plane>) {
 
 fn states(planes: &BTreeMap<String, Plane>) -> Vec<DaemonState> {
     planes.values().filter_map(|plane| plane.running.as_ref()).flat_map(|(_, daemons)| daemons.states()).collect()
-}
-
-/// Sends a message to the run.
-pub(super) fn say(said: &Said) {
-    if let Ok(mut line) = serde_json::to_vec(said) {
-        line.push(b'\n');
-        // ignore errors: the run has ended
-        let _ = std::io::stdout().lock().write_all(&line);
-    }
 }

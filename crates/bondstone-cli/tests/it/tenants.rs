@@ -51,10 +51,10 @@ impl Site {
     /// Configures host and neighbor; the latter announces prefixes.
     fn connect<'a>(&'a self, scratch: &Scratch, prefixes: &[&str]) -> Frr<'a> {
         self.configure();
-        let mut bgpd = format!(
+        let mut bgpd =
             "router bgp 65100\n bgp router-id 10.9.0.2\n no bgp ebgp-requires-policy\n no bgp network import-check\n \
              neighbor 10.9.0.1 remote-as external\n neighbor 10.9.0.1 timers connect 1\n address-family ipv4 unicast\n"
-        );
+                .to_owned();
         for prefix in prefixes {
             self.peer.ip(&format!("addr add {} dev lo", prefix.replace(".0/24", ".1/32")));
             bgpd += &format!("  network {prefix}\n");
@@ -129,7 +129,7 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     }
     let (scratch, own) = (Scratch::new(), Namespace::new("own"));
     let (blue, red) = (Site::new("blue"), Site::new("red"));
-    scratch.write("frr.conf", TEMPLATE.to_owned());
+    scratch.write("frr.conf", TEMPLATE);
     let limits = "stale_time = 20, routes_max = 100, prefixes = [\"198.51.0.0/16\"]";
     let text = format!(
         "bondstone = 1\nnf.router.kind = \"l3fwd\"\n\
@@ -215,4 +215,78 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
     accounted(&running.terminate().summary(130));
     assert!(namespaces().iter().all(|namespace| !namespace.exists()));
+}
+
+/// Returns the commands of a page, and the files that it has, by name.
+fn page(text: &str) -> (Vec<String>, Vec<(String, String)>) {
+    let (mut commands, mut files) = (vec![], vec![]);
+    let mut name = String::new();
+    let mut block: Option<(String, String)> = None;
+    for line in text.lines() {
+        match (line.strip_prefix("```"), &mut block) {
+            (Some(language), None) => block = Some((language.to_owned(), String::new())),
+            (Some(_), Some(_)) => match block.take().unwrap() {
+                (language, text) if language == "console" => commands.extend(text.lines().map(str::to_owned)),
+                (_, text) if !name.is_empty() => files.push((std::mem::take(&mut name), text)),
+                _ => {}
+            },
+            (None, Some((_, text))) => *text += &format!("{line}\n"),
+            (None, None) => {
+                let named =
+                    line.split('`').skip(1).step_by(2).find(|word| word.ends_with(".conf") || word.ends_with(".toml"));
+                if line.starts_with("**")
+                    && let Some(named) = named
+                {
+                    name = named.to_owned();
+                }
+            }
+        }
+    }
+    (commands, files)
+}
+
+/// The commands of the tutorial do what it says.
+#[test]
+fn the_tutorial_works() {
+    let _one = alone();
+    if !possible(&["ping", "nsenter"]) || !frr::installed() || !Path::new("/usr/sbin/bird").exists() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorials/two-routers.md"));
+    let (commands, files) = page(&text.unwrap());
+    assert_eq!(
+        files.iter().map(|(name, _)| &name[..]).collect::<Vec<_>>(),
+        ["bgp.conf", "two-routers.toml", "provider.conf"]
+    );
+    for (name, text) in files {
+        scratch.write(&name, text);
+    }
+    let sockets = scratch.path("sockets");
+    let own = Namespace::new("own");
+    let mut running = None;
+    let (mut pings, mut said_of) = (0, String::new());
+    for line in commands.iter().filter(|line| !line.contains("apt-get")) {
+        let line = line.trim_start_matches("sudo ");
+        if line.starts_with("bondstone run") {
+            running = Some(start(&own, &scratch.path("two-routers.toml"), &sockets));
+            continue;
+        }
+        if line == "bondstone tenant list" {
+            until(&sockets, "blue", has_routes(2));
+            until(&sockets, "red", has_routes(1));
+        }
+        let line = line.replacen("bondstone ", &format!("{} ", env!("CARGO_BIN_EXE_bondstone")), 1);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &line]).current_dir(scratch.path(".")).env("BONDSTONE_RUNTIME_DIR", &sockets);
+        let said = done(&mut shell);
+        pings += usize::from(line.contains(" ping "));
+        said_of += &String::from_utf8_lossy(&said.stdout);
+    }
+    assert_eq!(pings, 2);
+    for expected in ["connected", "203.0.113.0/24", "ospfd", "10.9.0.2"] {
+        assert!(said_of.contains(expected), "{expected}: {said_of}");
+    }
+    accounted(&running.unwrap().end().summary(0));
 }
