@@ -121,7 +121,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     change("installed", &tables, &prefixes, |n, is_ipv4| Some(InstalledTarget::Via(vec![hop(n % HOPS, is_ipv4)])));
     let full = resident();
     let mib = |bytes: u64| bytes / n as u64 / (1 << 20);
-    println!("memory for each router: {} MiB empty, {} MiB with the routes", mib(empty - before), mib(full - before));
+    println!("memory for each tenant: {} MiB empty, {} MiB with the routes", mib(empty - before), mib(full - before));
     change("changed", &tables, &prefixes, |n, is_ipv4| Some(InstalledTarget::Via(vec![hop(HOPS + n % HOPS, is_ipv4)])));
     change("changed to groups", &tables, &prefixes, |n, is_ipv4| {
         Some(InstalledTarget::Via(vec![hop(n % HOPS, is_ipv4), hop(n % HOPS + 1, is_ipv4)]))

@@ -8,6 +8,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ipnet::IpNet;
 use std::sync::{Arc, PoisonError};
 
+/// Stale routes that are removed while other changes wait.
+const ROUTES_PER_LOCK: usize = 256;
+
 /// The last number of a lineage.
 static LINEAGES: AtomicU64 = AtomicU64::new(0);
 
@@ -145,8 +148,11 @@ impl LiveVrf {
 
     /// Removes stale routes and returns their number.
     pub fn remove_stale(&self) -> usize {
-        let mut hops = self.router.fib.next_hops();
-        let removed = self.router.fib.remove_stale(&mut hops, self.vrf);
+        let fib = &self.router.fib;
+        let stale = fib.stale(&fib.next_hops(), self.vrf);
+        // others change routes in between
+        let removed = stale.chunks(ROUTES_PER_LOCK).map(|part| fib.remove_stale(&mut fib.next_hops(), self.vrf, part));
+        let removed = removed.sum();
         if let Some(next) = self.next() {
             next.remove_stale();
         }

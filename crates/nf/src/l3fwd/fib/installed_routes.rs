@@ -212,14 +212,27 @@ impl Fib {
         hops.forget_objects(vrf);
     }
 
-    /// Removes stale routes of a VRF and returns their number.
-    pub(in crate::l3fwd) fn remove_stale(&self, hops: &mut NextHops, vrf: usize) -> usize {
+    /// Returns the prefixes of the stale routes of a VRF.
+    pub(in crate::l3fwd) fn stale(&self, hops: &NextHops, vrf: usize) -> Vec<IpNet> {
         let stale = hops.installed[vrf].stale_tag();
         let mut nets: Vec<IpNet> = self.tables(vrf).of_tag(stale).map(|(net, _)| net).collect();
         let shadowed = hops.installed[vrf].shadowed.iter().filter(|(_, (_, tag))| *tag == stale);
         nets.extend(shadowed.map(|(net, _)| *net));
-        nets.iter().for_each(|net| self.uninstall(hops, (vrf, *net)));
-        nets.len()
+        nets
+    }
+
+    /// Removes the routes of a VRF to these prefixes that are stale, and returns their number.
+    pub(in crate::l3fwd) fn remove_stale(&self, hops: &mut NextHops, vrf: usize, nets: &[IpNet]) -> usize {
+        let stale = hops.installed[vrf].stale_tag();
+        let mut removed = 0;
+        for net in nets {
+            let shadowed = hops.installed[vrf].shadowed(*net).map(|(_, tag)| tag);
+            if shadowed.or_else(|| self.tables(vrf).get_tagged(*net).map(|(_, tag)| tag)) == Some(stale) {
+                self.uninstall(hops, (vrf, *net));
+                removed += 1;
+            }
+        }
+        removed
     }
 
     /// Passes every installed route of a VRF to `each`, and whether it is stale.

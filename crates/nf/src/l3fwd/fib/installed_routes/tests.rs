@@ -158,7 +158,8 @@ fn follows_the_model(fib: &Fib, config: &Config, changes: Vec<(usize, Change)>) 
             Change::RemoveStale => {
                 let before = model.installed.len();
                 model.installed.retain(|_, (_, stale)| !*stale);
-                prop_assert_eq!(fib.remove_stale(&mut hops, vrf), before - model.installed.len());
+                let stale = fib.stale(&hops, vrf);
+                prop_assert_eq!(fib.remove_stale(&mut hops, vrf, &stale), before - model.installed.len());
             }
             Change::Wait => fib.set_now(fib.now() + REUSE_DELAY),
         }
