@@ -6,9 +6,9 @@ use super::namespace::Namespace;
 use crate::template::fill;
 use graph::Frr;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{DirBuilder, File};
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const PROGRAMS: &str = "/usr/lib/frr";
 /// Folder of the folders of sockets.
 const SOCKETS: &str = "/var/run/frr";
+/// Folder of the folders of files that only root writes.
+const PRIVATE: &str = "/run/bondstone";
 /// Time before a daemon that has ended is started again, at first and at most.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
@@ -79,7 +81,10 @@ fn placeholders(text: &str) -> impl Iterator<Item = &str> {
 /// The daemons of a control plane.
 pub(super) struct Daemons {
     tenant: String,
+    /// Folder of the sockets, which belongs to the user of FRR.
     folder: PathBuf,
+    /// Folder of the configuration and of the output of `vtysh`.
+    private: PathBuf,
     frr: Frr,
     daemons: Vec<Daemon>,
     /// `vtysh`, while it reads the configuration.
@@ -121,9 +126,17 @@ impl Daemons {
                 warn(tenant, &format!("{} cannot be made for the user frr", folder.display()));
             }
         }
+        let private = Path::new(PRIVATE).join(format!("frr-{}", namespace.name()));
+        let made = std::fs::create_dir_all(PRIVATE);
+        // ignore errors: there is none
+        let _ = std::fs::remove_dir_all(&private);
+        if let Err(e) = made.and_then(|()| DirBuilder::new().mode(0o700).create(&private)) {
+            warn(tenant, &format!("{}: {e}", private.display()));
+        }
         Daemons {
             tenant: tenant.to_owned(),
             folder,
+            private,
             frr: frr.clone(),
             daemons: names(frr).into_iter().map(daemon).collect(),
             vtysh: None,
@@ -151,22 +164,17 @@ impl Daemons {
 
     fn configure(&mut self) {
         self.is_configured = true;
-        let file = self.folder.join("bondstone.conf");
+        let file = self.private.join("frr.conf");
         let start = || {
             let text = configuration(&self.tenant, &self.frr)?;
             let failed = |e: std::io::Error| format!("{}: {e}", file.display());
-            let mut options = OpenOptions::new();
-            let options = options.write(true).create(true).truncate(true).mode(0o600);
             let fpm = format!("fpm address {} port {}\n", self.frr.fpm.ip(), self.frr.fpm.port());
             let own = self.own_configuration();
             let text = text.or(own).unwrap_or_default();
-            options
-                .open(&file)
-                .and_then(|mut file| file.write_all(format!("{fpm}{text}").as_bytes()))
-                .map_err(failed)?;
+            std::fs::write(&file, format!("{fpm}{text}")).map_err(failed)?;
             let mut vtysh = Command::new("vtysh");
             vtysh.arg("-N").arg(self.folder.file_name().unwrap_or_default()).arg("-f").arg(&file);
-            let output = File::create(self.folder.join("bondstone.log")).map_err(|e| e.to_string())?;
+            let output = File::create(self.private.join("vtysh.log")).map_err(|e| e.to_string())?;
             vtysh.stdin(Stdio::null()).stdout(output.try_clone().map_err(|e| e.to_string())?).stderr(output);
             vtysh.process_group(0).spawn().map_err(|e| format!("vtysh: {e}"))
         };
@@ -188,7 +196,7 @@ impl Daemons {
         // ignore errors: it has ended
         let _ = vtysh.kill();
         let _ = vtysh.wait();
-        let said = std::fs::read_to_string(self.folder.join("bondstone.log")).unwrap_or_default();
+        let said = std::fs::read_to_string(self.private.join("vtysh.log")).unwrap_or_default();
         let errors: Vec<&str> = said.lines().filter(|line| line.contains('%')).take(ERRORS_MAX).collect();
         match errors[..] {
             [] => say(&Said::Info {
@@ -234,7 +242,10 @@ impl Daemons {
             let _ = vtysh.kill();
             let _ = vtysh.wait();
         }
-        let _ = std::fs::remove_dir_all(&self.folder);
+        for folder in [&self.folder, &self.private] {
+            // ignore errors: it is gone
+            let _ = std::fs::remove_dir_all(folder);
+        }
     }
 }
 
