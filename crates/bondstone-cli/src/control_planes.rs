@@ -20,12 +20,18 @@ pub(crate) use supervisor::supervise;
 
 /// Name of the hidden command that runs the supervisor.
 pub(crate) const COMMAND: &str = "control-planes";
-/// Longest time for which an order is waited for: daemons get 5 s to end.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Longest time for which an order is waited for: daemons get 5 s to end. A service manager waits for 10 s.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Longest time for which the end of the supervisor is waited for.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The control planes of a run; dropping this ends them.
 #[derive(Default)]
 pub(crate) struct ControlPlanes(Option<Supervisor>);
+
+/// The supervisor has ended, or does not reply.
+struct Unanswered;
 
 struct Supervisor {
     child: Child,
@@ -43,21 +49,26 @@ impl ControlPlanes {
         if planes.is_empty() {
             return Ok(());
         }
-        if self.0.is_none() {
+        if !self.is_alive() {
             self.0 = Some(Supervisor::start()?);
         }
         self.order(Order::Prepare(planes.to_vec())).map(drop)
     }
 
-    /// Runs the daemons of these control planes, and ends all others.
+    /// Runs the daemons of these control planes on the CPUs of this thread, and ends all others.
     ///
     /// # Errors
     /// The supervisor has ended.
     pub(crate) fn run(&mut self, planes: Vec<graph::ControlPlane>) -> Result<(), String> {
-        if self.0.is_none() {
-            return Ok(());
+        match self.0 {
+            None if planes.is_empty() => Ok(()),
+            _ => self.order(Order::Run(planes, runtime::allowed_cpus())).map(drop),
         }
-        self.order(Order::Run(planes)).map(drop)
+    }
+
+    /// Returns true if the supervisor runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|supervisor| matches!(supervisor.child.try_wait(), Ok(None)))
     }
 
     /// Ends the daemons; the namespaces stay until this is dropped.
@@ -72,10 +83,14 @@ impl ControlPlanes {
     }
 
     fn order(&mut self, order: Order) -> Result<Vec<DaemonState>, String> {
-        match &mut self.0 {
-            Some(supervisor) => supervisor.order(&order),
-            None => Ok(vec![]),
+        let Some(supervisor) = &mut self.0 else { return Ok(vec![]) };
+        let reply = supervisor.order(&order);
+        if let Err(Unanswered) = reply {
+            // a late reply would be taken for that of another order
+            self.0 = None;
+            return Err("the process for control planes does not answer".to_owned());
         }
+        reply.unwrap_or(Ok(vec![]))
     }
 }
 
@@ -103,12 +118,11 @@ impl Supervisor {
         Ok(Supervisor { child, orders, replies, reader })
     }
 
-    fn order(&mut self, order: &Order) -> Result<Vec<DaemonState>, String> {
-        let ended = |_| "the process for control planes has ended".to_owned();
-        let mut line = serde_json::to_vec(order).map_err(|e| e.to_string())?;
+    fn order(&mut self, order: &Order) -> Result<Result<Vec<DaemonState>, String>, Unanswered> {
+        let mut line = serde_json::to_vec(order).map_err(|_| Unanswered)?;
         line.push(b'\n');
-        self.orders.as_mut().ok_or("it is ending")?.write_all(&line).map_err(|e| ended(e.kind()))?;
-        self.replies.recv_timeout(REPLY_TIMEOUT).map_err(|_| ended(std::io::ErrorKind::TimedOut))?
+        self.orders.as_mut().ok_or(Unanswered)?.write_all(&line).map_err(|_| Unanswered)?;
+        self.replies.recv_timeout(REPLY_TIMEOUT).map_err(|_| Unanswered)
     }
 }
 
@@ -116,7 +130,7 @@ impl Drop for Supervisor {
     fn drop(&mut self) {
         drop(self.orders.take());
         let start = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < REPLY_TIMEOUT {
+        while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < END_TIMEOUT {
             std::thread::sleep(Duration::from_millis(10));
         }
         // ignore errors: it has ended

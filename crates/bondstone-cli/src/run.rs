@@ -166,7 +166,11 @@ impl Run {
                     all if all.len() > first.0.len() => runtime::Error::Input(Diagnostics(all)),
                     _ => runtime::Error::Input(first),
                 },
-                runtime::Error::HugePages { problem } => restart_on_ordinary_pages(problem),
+                runtime::Error::HugePages { problem } => {
+                    // the namespaces are free for the next start
+                    drop(std::mem::take(&mut planes));
+                    restart_on_ordinary_pages(problem)
+                }
                 e => e,
             })?;
         successor.iter_mut().for_each(|successor| successor.await_links(&chains));
@@ -231,6 +235,7 @@ impl Run {
                 before = Summary { errors: std::mem::take(&mut before.errors), ..chains.snapshot() };
             }
             if elapsed >= next {
+                reloader.check_control_planes(&chains);
                 chains.engine().retry_representors();
                 fpm.update(chains.engine().live_nfs(), chains.engine().file());
                 let now = chains.snapshot();
@@ -281,7 +286,9 @@ impl Run {
                 }
                 Ok(Event::Request(Request::Tenants { nf }, result)) => {
                     let daemons = reloader.control_planes().states();
-                    let listed = operations::tenants(chains.engine().live_nfs(), nf.as_deref(), &fpm, &daemons);
+                    let file = std::path::absolute(reloader.running().0).unwrap_or_default();
+                    let live = chains.engine().live_nfs();
+                    let listed = operations::tenants(live, nf.as_deref(), &file, &fpm, &daemons);
                     drop(result.send(listed.map(Reply::from)));
                 }
                 Ok(Event::Request(Request::Reload { file }, result)) => {

@@ -48,9 +48,9 @@ Examples:
   bondstone tenant add blue --interface blue-lan=10.1.0.1/24,fd01::1/64 --device blue-lan=tap:blue0 --frr bgpd,bfdd \\
     --config bgp.conf --set as=65001 --routes-max 10000 --prefix 10.0.0.0/8
   # a routing daemon of your own in a namespace, or static routes: bondstone routes add --tenant red
-  bondstone tenant add red --interface red-lan=10.1.0.1/24 --namespace red
+  bondstone tenant add red --interface red-lan=10.1.0.1/24 --device red-lan=tap:red0 --namespace red
   # see the file that would run
-  bondstone tenant add red --interface red-lan=10.1.0.1/24 --dry-run")]
+  bondstone tenant add red --interface red-lan=10.1.0.1/24 --device red-lan=tap:red0 --dry-run")]
     Add(AddTenant),
     /// Removes a tenant from the chain file, with its interfaces and their ports and paths, and reloads it.
     Rm {
@@ -140,7 +140,7 @@ impl Tenant {
                     };
                     return Err(Diagnostics(vec![Diagnostic::new("is not a tenant").value(name).remedy(remedy)]).into());
                 }
-                target.print(&Tenants { tenants: found }, print_details)
+                target.print(&Tenants { tenants: found, ..all }, print_details)
             }
             Tenant::Add(add) => add.place.change(|text| text.add(add.place.router.as_deref(), &add.addition())),
             Tenant::Rm { name, place } => place.change(|text| text.remove(place.router.as_deref(), name)),
@@ -171,8 +171,9 @@ impl Place {
         let (file, mut client) = match &self.file {
             Some(file) => (file.clone(), None),
             None => {
-                let client = self.target.connect()?;
-                (PathBuf::from(&client.hello().file), Some(client))
+                let mut client = self.target.connect()?;
+                let Tenants { file, .. } = client.call(&Request::Tenants { nf: None })?;
+                (PathBuf::from(file), Some(client))
             }
         };
         let at = |d: Diagnostic| Diagnostics(vec![Diagnostic { file: Some(file.clone()), ..d }]);
@@ -189,7 +190,7 @@ impl Place {
             writeln!(stdout(), "{} changed", file.display())?;
             return Ok(Exit::Success);
         };
-        match client.call::<runtime::Reloaded>(&Request::Reload { file: None }) {
+        match client.call::<runtime::Reloaded>(&Request::Reload { file: Some(file.clone()) }) {
             Ok(reloaded) => self.target.print(&reloaded, |reloaded, out| write!(out, "{}", reloaded.changes)),
             Err(e) => {
                 if matches!(e, ClientError::Refused(_)) {
@@ -214,7 +215,7 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     write().with_context(|| format!("{} cannot be written", file.display()))
 }
 
-fn print_list(Tenants { tenants }: &Tenants, out: &mut dyn Write) -> std::io::Result<()> {
+fn print_list(Tenants { tenants, .. }: &Tenants, out: &mut dyn Write) -> std::io::Result<()> {
     let mut table = Table::new(&["tenant", "router", "namespace", "interfaces", "control plane", "routes", "maximum"]);
     for tenant in tenants {
         let interfaces: Vec<&str> = tenant.interfaces.iter().map(|interface| interface.name.as_str()).collect();
@@ -239,7 +240,7 @@ fn print_list(Tenants { tenants }: &Tenants, out: &mut dyn Write) -> std::io::Re
     write!(out, "{table}")
 }
 
-fn print_details(Tenants { tenants }: &Tenants, out: &mut dyn Write) -> std::io::Result<()> {
+fn print_details(Tenants { tenants, .. }: &Tenants, out: &mut dyn Write) -> std::io::Result<()> {
     for tenant in tenants {
         writeln!(out, "tenant {} of router {}", tenant.name, tenant.nf)?;
         if let Some(namespace) = &tenant.namespace {
@@ -263,7 +264,8 @@ fn print_details(Tenants { tenants }: &Tenants, out: &mut dyn Write) -> std::io:
                 Some(pid) => format!("process {pid}, for {seconds} s"),
                 None => "down".to_owned(),
             };
-            let ended = ended.as_ref().map_or(String::new(), |ended| format!(", {restarts} restarts, it {ended}"));
+            let ended =
+                ended.as_ref().map_or(String::new(), |ended| format!("; {restarts} restarts, the last as it {ended}"));
             writeln!(out, "  {name:<14} {state}{ended}")?;
         }
     }

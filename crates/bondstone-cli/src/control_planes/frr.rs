@@ -5,10 +5,11 @@ use super::messages::{DaemonState, Said, say};
 use super::namespace::Namespace;
 use crate::template::fill;
 use graph::Frr;
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{DirBuilder, File};
-use std::io::{BufRead as _, BufReader, Read};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, lchown};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -25,12 +26,14 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
 /// Time after which a daemon counts as one that runs well.
 const RUNS_WELL: Duration = Duration::from_secs(60);
-/// Time that daemons get to end.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that `vtysh` gets to read a configuration.
 const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Longest file with the number of a process, in bytes.
+const PID_MAX: u64 = 16;
 /// Longest line of a daemon's output, in bytes.
 const LINE_MAX: u64 = 1024;
+/// Most output of `vtysh` that is read, in bytes.
+const OUTPUT_MAX: u64 = 1 << 16;
 /// Most lines of errors of a configuration that are logged.
 const ERRORS_MAX: usize = 10;
 
@@ -61,7 +64,9 @@ fn configuration(tenant: &str, frr: &Frr) -> Result<Option<String>, String> {
         frr.values.iter().map(|(name, value)| (format!("@{name}@"), value.as_str())).collect();
     let values: Vec<(&str, &str)> =
         values.iter().map(|(name, value)| (name.as_str(), *value)).chain([("@tenant@", tenant)]).collect();
-    if let Some(missing) = placeholders(&template).find(|name| !values.iter().any(|(known, _)| known == name)) {
+    if let Some(missing) =
+        placeholders(&template).into_iter().find(|name| !values.iter().any(|(known, _)| known == name))
+    {
         let name = missing.trim_matches('@');
         return Err(format!("{}: {missing} has no value; add values.{name} = \"...\"", path.display()));
     }
@@ -69,13 +74,36 @@ fn configuration(tenant: &str, frr: &Frr) -> Result<Option<String>, String> {
 }
 
 /// Returns the words of a text that have the form of a placeholder.
-fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+fn placeholders(text: &str) -> Vec<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    text.match_indices('@').filter_map(move |(at, _)| {
-        let len = text[at + 1..].find('@')?;
-        let name = &text[at + 1..at + 1 + len];
-        (!name.is_empty() && name.chars().all(is_name)).then(|| &text[at..at + len + 2])
-    })
+    let (mut found, mut from) = (vec![], 0);
+    while let Some(start) = text[from..].find('@').map(|at| from + at) {
+        let len = text[start + 1..].find('@').unwrap_or(0);
+        let name = &text[start + 1..start + 1 + len];
+        from = start + 1;
+        if !name.is_empty() && name.chars().all(is_name) {
+            found.push(&text[start..start + len + 2]);
+            from = start + len + 2;
+        }
+    }
+    found
+}
+
+/// Makes a folder for the user of FRR. That user may have put a link in its place, which is not followed.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if std::fs::symlink_metadata(folder).is_ok_and(|found| !found.is_dir()) {
+        std::fs::remove_file(folder)?;
+    }
+    match DirBuilder::new().mode(0o755).create(folder) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    let id = |option| {
+        let output = Command::new("id").args([option, "frr"]).output()?;
+        let id = String::from_utf8_lossy(&output.stdout).trim().parse::<u32>();
+        id.map_err(|_| io::Error::new(io::ErrorKind::NotFound, "there is no user frr"))
+    };
+    lchown(folder, Some(id("-u")?), Some(id("-g")?))
 }
 
 /// The daemons of a control plane.
@@ -90,10 +118,14 @@ pub(super) struct Daemons {
     /// `vtysh`, while it reads the configuration.
     vtysh: Option<(Child, Instant)>,
     is_configured: bool,
+    /// Time from which they may be configured.
+    configure_from: Instant,
 }
 
 struct Daemon {
     name: String,
+    /// Number of the namespace, if a supervisor has made it: others may run daemons in one that existed before.
+    namespace: Option<u64>,
     command: Command,
     process: Option<Child>,
     started: Instant,
@@ -108,6 +140,7 @@ impl Daemons {
     /// Starts the daemons with the next [`poll`](Daemons::poll).
     pub(super) fn new(tenant: &str, namespace: &Namespace, frr: &Frr) -> Daemons {
         let folder = Path::new(SOCKETS).join(namespace.name());
+        let made_namespace = namespace.made();
         let daemon = |name: String| {
             let mut command = namespace.command(&Path::new(PROGRAMS).join(&name));
             command.args(["-N", namespace.name(), "--log", "stdout", "--log-level", "warnings"]);
@@ -117,13 +150,12 @@ impl Daemons {
             // signals of a terminal are for the run
             command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let (delay, now) = (RESTART_DELAY, Instant::now());
-            Daemon { name, command, process: None, started: now, due: now, delay, restarts: 0, ended: None }
+            let namespace = made_namespace;
+            Daemon { name, namespace, command, process: None, started: now, due: now, delay, restarts: 0, ended: None }
         };
         for folder in [Path::new(SOCKETS), &folder] {
-            let mut install = Command::new("install");
-            let made = install.args(["-d", "-o", "frr", "-g", "frr", "-m", "0755"]).arg(folder).status();
-            if !made.is_ok_and(|status| status.success()) {
-                warn(tenant, &format!("{} cannot be made for the user frr", folder.display()));
+            if let Err(e) = make_folder(folder) {
+                warn(tenant, &format!("{} cannot be made for the user frr: {e}", folder.display()));
             }
         }
         let private = Path::new(PRIVATE).join(format!("frr-{}", namespace.name()));
@@ -141,6 +173,7 @@ impl Daemons {
             daemons: names(frr).into_iter().map(daemon).collect(),
             vtysh: None,
             is_configured: false,
+            configure_from: Instant::now(),
         }
     }
 
@@ -157,7 +190,7 @@ impl Daemons {
                 Ok(None) if since.elapsed() < CONFIGURE_TIMEOUT => {}
                 _ => self.configured(),
             },
-            None if all_run && !self.is_configured => self.configure(),
+            None if all_run && !self.is_configured && Instant::now() >= self.configure_from => self.configure(),
             None => {}
         }
     }
@@ -167,7 +200,7 @@ impl Daemons {
         let file = self.private.join("frr.conf");
         let start = || {
             let text = configuration(&self.tenant, &self.frr)?;
-            let failed = |e: std::io::Error| format!("{}: {e}", file.display());
+            let failed = |e: io::Error| format!("{}: {e}", file.display());
             let fpm = format!("fpm address {} port {}\n", self.frr.fpm.ip(), self.frr.fpm.port());
             let own = self.own_configuration();
             let text = text.or(own).unwrap_or_default();
@@ -180,7 +213,7 @@ impl Daemons {
         };
         match start() {
             Ok(child) => self.vtysh = Some((child, Instant::now())),
-            Err(problem) => warn(&self.tenant, &format!("not configured: {problem}")),
+            Err(problem) => self.not_configured(&problem),
         }
     }
 
@@ -190,20 +223,37 @@ impl Daemons {
         std::fs::read_to_string(file).ok()
     }
 
+    /// Logs a problem of the configuration, which is tried again after a while.
+    fn not_configured(&mut self, problem: &str) {
+        warn(&self.tenant, &format!("FRR is not configured: {problem}"));
+        self.is_configured = false;
+        self.configure_from = Instant::now() + RESTART_DELAY_MAX;
+    }
+
     /// Logs the errors of the configuration.
     fn configured(&mut self) {
         let Some((mut vtysh, _)) = self.vtysh.take() else { return };
         // ignore errors: it has ended
         let _ = vtysh.kill();
-        let _ = vtysh.wait();
-        let said = std::fs::read_to_string(self.private.join("vtysh.log")).unwrap_or_default();
+        let ended = vtysh.wait();
+        let mut said = String::new();
+        let output = File::open(self.private.join("vtysh.log"));
+        // ignore errors: it says nothing then
+        let _ = output.and_then(|output| output.take(OUTPUT_MAX).read_to_string(&mut said));
         let errors: Vec<&str> = said.lines().filter(|line| line.contains('%')).take(ERRORS_MAX).collect();
-        match errors[..] {
-            [] => say(&Said::Info {
+        match ended {
+            _ if !errors.is_empty() => {
+                warn(&self.tenant, &format!("errors of the configuration of FRR: {}", errors.join("; ")));
+            }
+            Ok(status) if status.success() => say(&Said::Info {
                 cause: format!("{} configured", self.tenant),
                 text: format!("tenant {}: FRR runs and is configured", self.tenant),
             }),
-            _ => warn(&self.tenant, &format!("errors of the configuration of FRR: {}", errors.join("; "))),
+            Ok(status) => {
+                let last = said.lines().last().unwrap_or_default();
+                self.not_configured(&format!("vtysh {}: {last}", describe(status)));
+            }
+            Err(e) => self.not_configured(&format!("vtysh: {e}")),
         }
     }
 
@@ -227,11 +277,10 @@ impl Daemons {
         }
     }
 
-    /// Waits until they have ended; those that do not are killed.
-    pub(super) fn wait(mut self) {
-        let start = Instant::now();
+    /// Waits until they have ended; those that have not at `deadline` are killed.
+    pub(super) fn wait(mut self, deadline: Instant) {
         for process in self.daemons.iter_mut().filter_map(|daemon| daemon.process.as_mut()) {
-            while matches!(process.try_wait(), Ok(None)) && start.elapsed() < END_TIMEOUT {
+            while matches!(process.try_wait(), Ok(None)) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(10));
             }
             // ignore errors: it has ended
@@ -269,7 +318,11 @@ impl Daemon {
         if Instant::now() < self.due {
             return false;
         }
-        end_orphan(&self.name, folder);
+        if let Some(pid) = self.namespace.and_then(|namespace| orphan(&self.name, folder, namespace)) {
+            terminate(pid);
+            self.due = Instant::now() + Duration::from_millis(200);
+            return false;
+        }
         // ignore errors: there is none
         let _ = std::fs::remove_file(folder.join(format!("{}.vty", self.name)));
         self.started = Instant::now();
@@ -300,22 +353,19 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Ends a daemon that a supervisor has left which was killed.
-fn end_orphan(name: &str, folder: &Path) {
-    let Ok(text) = std::fs::read_to_string(folder.join(format!("{name}.pid"))) else { return };
-    let Ok(pid) = text.trim().parse::<u32>() else { return };
-    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    let start = Instant::now();
-    while program == Path::new(PROGRAMS).join(name) && Path::new("/proc").join(pid.to_string()).exists() {
-        if start.elapsed() >= END_TIMEOUT {
-            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-            // ignore errors: it has ended
-            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
-            return;
-        }
-        terminate(pid);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+/// Returns the process of a daemon in this namespace that a supervisor has left which was killed.
+fn orphan(name: &str, folder: &Path, namespace: u64) -> Option<u32> {
+    let mut options = File::options();
+    // the user of FRR may have put something else in its place
+    let file = options.read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    let mut text = String::new();
+    file.open(folder.join(format!("{name}.pid"))).ok()?.take(PID_MAX).read_to_string(&mut text).ok()?;
+    let pid = text.trim().parse::<u32>().ok()?;
+    let process = Path::new("/proc").join(pid.to_string());
+    let program = std::fs::read_link(process.join("exe")).ok()?;
+    let is_there = program.to_string_lossy().starts_with(&format!("{PROGRAMS}/{name}"))
+        && std::fs::metadata(process.join("ns/net")).is_ok_and(|found| found.ino() == namespace);
+    is_there.then_some(pid)
 }
 
 fn terminate(pid: u32) {
@@ -359,14 +409,15 @@ mod tests {
     fn placeholders_have_values() {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("frr.conf");
-        std::fs::write(&config, "router bgp @as@\n bgp router-id 10.0.0.@n@\nhostname @tenant@ a@b c@d.e@\n").unwrap();
+        std::fs::write(&config, "router bgp @as@\n bgp router-id 10.0.0.@n@\nhostname @tenant@-@n@ a@b c@d.e@\n")
+            .unwrap();
         let values = |pairs: &[(&str, &str)]| {
             let values: BTreeMap<String, String> =
                 pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             Frr { daemons: vec![], config: Some(config.clone()), values, fpm: "127.0.0.1:2620".parse().unwrap() }
         };
         let text = configuration("blue", &values(&[("as", "65001"), ("n", "7")])).unwrap().unwrap();
-        assert_eq!(text, "router bgp 65001\n bgp router-id 10.0.0.7\nhostname blue a@b c@d.e@\n");
+        assert_eq!(text, "router bgp 65001\n bgp router-id 10.0.0.7\nhostname blue-7 a@b c@d.e@\n");
         let missing = configuration("blue", &values(&[("as", "65001")])).unwrap_err();
         assert!(missing.contains("@n@ has no value; add values.n"), "{missing}");
     }

@@ -9,8 +9,8 @@ use std::io::Write as _;
 pub(super) enum Order {
     /// Create the namespaces of these control planes.
     Prepare(Vec<ControlPlane>),
-    /// Run the daemons of these control planes, and end all others.
-    Run(Vec<ControlPlane>),
+    /// Run the daemons of these control planes on these CPUs, and end all others.
+    Run(Vec<ControlPlane>, Vec<usize>),
     /// End the daemons of all control planes.
     EndDaemons,
     /// Report the states of the daemons.

@@ -1,6 +1,7 @@
 //! Network namespaces of control planes.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,6 +47,12 @@ impl Namespace {
         // created before, perhaps: not an error if it is up
         let _ = ip(&["-n", &name, "link", "set", "lo", "up"]);
         Ok(Namespace { name, marker: Some(marker) })
+    }
+
+    /// Returns its number if a supervisor has made it.
+    pub(super) fn made(&self) -> Option<u64> {
+        self.marker.as_ref()?;
+        std::fs::metadata(Path::new("/run/netns").join(&self.name)).ok().map(|found| found.ino())
     }
 
     pub(super) fn name(&self) -> &str {

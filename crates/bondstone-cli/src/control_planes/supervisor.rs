@@ -11,10 +11,12 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval at which the daemons are checked.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// Time that daemons get to end.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A control plane.
 struct Plane {
@@ -64,6 +66,11 @@ fn execute(order: Order, planes: &mut BTreeMap<String, Plane>) -> Result<(), Str
             Ok(())
         }
         Order::Prepare(wanted) => {
+            for (n, plane) in wanted.iter().enumerate() {
+                if wanted[..n].iter().any(|other| other.namespace == plane.namespace) {
+                    return Err(format!("two tenants have the namespace {}", plane.namespace));
+                }
+            }
             for ControlPlane { tenant, namespace, frr } in wanted {
                 let of = |e: String| format!("tenant {tenant}: {e}");
                 frr.map_or(Ok(()), |frr| super::frr::check(&frr)).map_err(of)?;
@@ -74,7 +81,9 @@ fn execute(order: Order, planes: &mut BTreeMap<String, Plane>) -> Result<(), Str
             }
             Ok(())
         }
-        Order::Run(wanted) => {
+        Order::Run(wanted, cpus) => {
+            // ignore errors: daemons may then run on any
+            let _ = runtime::set_affinity(&cpus);
             let is_wanted = |name: &String| wanted.iter().any(|plane| plane.namespace == *name);
             let gone: Vec<String> = planes.keys().filter(|name| !is_wanted(name)).cloned().collect();
             let mut gone: Vec<Plane> = gone.iter().filter_map(|name| planes.remove(name)).collect();
@@ -101,7 +110,8 @@ fn end<'a>(planes: impl Iterator<Item = &'a mut Plane>) {
     let mut running: Vec<Daemons> =
         planes.filter_map(|plane| plane.running.take()).map(|(_, daemons)| daemons).collect();
     running.iter_mut().for_each(Daemons::end);
-    running.into_iter().for_each(Daemons::wait);
+    let deadline = Instant::now() + END_TIMEOUT;
+    running.into_iter().for_each(|daemons| daemons.wait(deadline));
 }
 
 fn states(planes: &BTreeMap<String, Plane>) -> Vec<DaemonState> {

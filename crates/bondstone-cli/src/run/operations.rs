@@ -12,6 +12,7 @@ use nf::live::{LiveBackends, LiveRoutes, LiveRules, LiveSessions, LiveVrf};
 use nf::{Firewall, L3fwd, Maglev, Nat44, Nat64};
 use runtime::LiveNfs;
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Kinds with sessions.
@@ -53,6 +54,7 @@ pub(super) fn execute(request: &Request, nfs: &LiveNfs) -> Option<Result<serde_j
 pub(super) fn tenants(
     nfs: &LiveNfs,
     nf: Option<&str>,
+    file: &Path,
     fpm: &FpmServers,
     daemons: &[DaemonState],
 ) -> Result<serde_json::Value, Refusal> {
@@ -85,7 +87,7 @@ pub(super) fn tenants(
         })
     };
     let tenants = all.iter().flat_map(|(nf, live)| live.vrfs().filter_map(move |vrf| tenant(nf, &vrf))).collect();
-    to_json(&Tenants { tenants })
+    to_json(&Tenants { file: file.display().to_string(), tenants })
 }
 
 /// Returns the name of a router, and its routes or those of a tenant.

@@ -67,6 +67,19 @@ impl<'a> Reloader<'a> {
         }
     }
 
+    /// Starts the supervisor of the control planes again if it was ended.
+    pub(super) fn check_control_planes(&mut self, chains: &SandboxedEngine) {
+        let planes = chains.engine().file().control_planes();
+        if planes.is_empty() || self.planes.is_alive() {
+            return;
+        }
+        tracing::warn!(target: "tenant", "the process for control planes has ended; it is started again");
+        match self.planes.prepare(&planes) {
+            Ok(()) => self.run_control_planes(chains),
+            Err(problem) => tracing::error!(target: "tenant", "{problem}; it is tried again every second"),
+        }
+    }
+
     /// Returns the control planes of the file that runs.
     pub(super) fn control_planes(&mut self) -> &mut ControlPlanes {
         &mut self.planes

@@ -170,6 +170,18 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     until(&sockets, "red", |state| state["peer"].is_null());
     until(&sockets, "red", has_routes(2));
 
+    // the process that starts them is replaced, and ends the daemons that it has left
+    let before = process(&tenant(&sockets, "blue"), "bgpd");
+    let supervisor = std::fs::read_to_string(format!("/run/bondstone/namespace-{}", blue.control)).unwrap();
+    done(Command::new("kill").args(["-9", supervisor.trim()]));
+    until(&sockets, "blue", |state| {
+        state["daemons"].as_array().is_some_and(|all| all.len() == 3 && all.iter().all(|one| one["pid"].is_u64()))
+            && process(state, "bgpd") != before
+            && has_routes(1)(state)
+    });
+    until(&sockets, "red", has_routes(2));
+    assert!(!runs(before) && blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+
     // a tenant is added and removed, and the others do not change
     let daemons = || ["blue", "red"].map(|name| process(&tenant(&sockets, name), "bgpd"));
     let before = daemons();
@@ -289,4 +301,56 @@ fn the_tutorial_works() {
         assert!(said_of.contains(expected), "{expected}: {said_of}");
     }
     accounted(&running.unwrap().end().summary(0));
+}
+
+/// As many tenants as a router has, each with FRR, whose routes are apart.
+#[test]
+#[ignore = "189 processes: make soak"]
+fn sixty_three_tenants_have_frr() {
+    const TENANTS: usize = 63;
+    let _one = alone();
+    if !possible(&["nsenter"]) || !frr::installed() {
+        return;
+    }
+    let (scratch, own) = (Scratch::new(), Namespace::new("own"));
+    scratch.write("frr.conf", "ip route 198.51.@n@.0/24 10.0.0.9\nip route 203.0.113.0/24 10.0.0.1@n@\n");
+    let name = |n: usize| format!("bs-{}-{n}", std::process::id());
+    // their networks are captures that are written
+    let tenant = |n: usize| {
+        format!(
+            "port.i{n} = {{ device = \"pcap:{n}.pcap\" }}\n\
+             nf.router.interface.i{n} = {{ addresses = [\"10.0.0.1/16\"], tenant = \"t{n}\" }}\n\
+             nf.router.tenant.t{n} = {{ namespace = \"{}\", frr = {{ daemons = [\"bgpd\"], config = \"frr.conf\", \
+             values.n = \"{n}\" }}, fpm.routes_max = 2 }}\n",
+            name(n)
+        )
+    };
+    let text = format!(
+        "bondstone = 1\nnf.router.kind = \"l3fwd\"\nport.first = {{ device = \"ring:first\" }}\n\
+         chain = [{{ path = [\"first\", \"router\"] }}]\n\
+         nf.router.interface.first = {{ addresses = [\"10.0.0.1/16\"] }}\n{}",
+        (1..=TENANTS).map(tenant).collect::<String>()
+    );
+    let (file, sockets) = (scratch.write("router.toml", text), scratch.path("sockets"));
+    let started = Instant::now();
+    let running = start(&own, &file, &sockets);
+    let all = || {
+        let said = command(&sockets, &["tenant", "list", "--json"]);
+        assert_eq!(said.status, Some(0), "{}", said.err);
+        serde_json::from_str::<Value>(&said.out).unwrap()["tenants"].as_array().unwrap().clone()
+    };
+    let deadline = Instant::now() + 4 * LIMIT;
+    while !all().iter().all(has_routes(2)) {
+        assert!(Instant::now() < deadline, "{:#?}", all().iter().find(|tenant| !has_routes(2)(tenant)));
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    println!("{TENANTS} tenants have their routes after {:.1?}", started.elapsed());
+    for n in [1, 7, TENANTS] {
+        let listed = command(&sockets, &["routes", "list", "--tenant", &format!("t{n}")]);
+        let own = [format!("198.51.{n}.0/24"), format!("via 10.0.0.1{n}")];
+        assert!(own.iter().all(|own| listed.out.contains(own)), "{}", listed.out);
+        assert_eq!(listed.out.matches(" fpm ").count(), 2, "{}", listed.out);
+    }
+    accounted(&running.terminate().summary(130));
+    assert!((1..=TENANTS).all(|n| !Path::new("/run/netns").join(name(n)).exists()));
 }

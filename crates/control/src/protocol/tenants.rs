@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 /// Tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tenants {
+    /// Absolute path of the chain file that runs.
+    pub file: String,
     /// The tenants, by router and name.
     pub tenants: Vec<Tenant>,
 }

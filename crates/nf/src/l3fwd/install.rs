@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use ipnet::IpNet;
 use std::sync::{Arc, PoisonError};
 
-/// Stale routes that are removed while other changes wait.
+/// Stale routes that are changed while other changes wait.
 const ROUTES_PER_LOCK: usize = 256;
 
 /// The last number of a lineage.
@@ -139,8 +139,12 @@ impl LiveVrf {
     /// Makes all installed routes stale, as the connection to the routing daemon has ended: those that are not installed
     /// again go with [`LiveVrf::remove_stale`].
     pub fn mark_stale(&self) {
-        let mut hops = self.router.fib.next_hops();
-        self.router.fib.mark_stale(&mut hops, self.vrf);
+        let fib = &self.router.fib;
+        let stale = fib.stale(&fib.next_hops(), self.vrf);
+        // others change routes in between
+        stale.chunks(ROUTES_PER_LOCK).for_each(|part| fib.retag_stale(&mut fib.next_hops(), self.vrf, part));
+        let mut hops = fib.next_hops();
+        fib.mark_stale(&mut hops, self.vrf);
         if let Some(next) = self.next() {
             next.mark_stale();
         }

@@ -212,6 +212,20 @@ impl Fib {
         hops.forget_objects(vrf);
     }
 
+    /// Gives stale routes of a VRF to these prefixes the tag of those that become stale next.
+    pub(in crate::l3fwd) fn retag_stale(&self, hops: &mut NextHops, vrf: usize, nets: &[IpNet]) {
+        let (fresh, stale) = (hops.installed[vrf].tag, hops.installed[vrf].stale_tag());
+        let mut tables = self.tables(vrf);
+        for net in nets {
+            if let Some((value, tag)) = tables.get_tagged(*net)
+                && tag == stale
+            {
+                // ignore errors: a route that is in the table can be replaced
+                let _ = tables.insert_tagged(*net, value, fresh);
+            }
+        }
+    }
+
     /// Returns the prefixes of the stale routes of a VRF.
     pub(in crate::l3fwd) fn stale(&self, hops: &NextHops, vrf: usize) -> Vec<IpNet> {
         let stale = hops.installed[vrf].stale_tag();

@@ -9,6 +9,7 @@ use crate::l3fwd::config::Interface;
 use ipnet::IpNet;
 use std::collections::{HashMap, VecDeque};
 use std::mem;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Maximum number of different next hops and groups of them.
@@ -269,10 +270,13 @@ fn normalized(mut members: Vec<Member>) -> Vec<Member> {
 
 /// Returns the adjacency numbers of members, which stay until [`release_all`].
 fn hold_all(fib: &Fib, interfaces: &[Interface], members: &[Member]) -> Result<Vec<u32>, String> {
-    let mut tables = fib.tables(vrf_of(fib, members));
-    // workers wait for the lock of `Control`
+    // numbers are those of all VRFs, and workers wait for the lock of `Control`
     let highest = fib.control().highest_soon(members.len() + 1);
-    tables.widen_for(highest).map_err(|e| e.to_string())?;
+    for tables in &fib.tables {
+        let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.widen_for(highest).map_err(|e| e.to_string())?;
+    }
+    let mut tables = fib.tables(vrf_of(fib, members));
     let mut control = fib.control();
     let mut numbers = vec![];
     for (key, _) in members {
