@@ -228,9 +228,6 @@ impl Fib {
         hops: &mut NextHops,
     ) -> Result<(), Diagnostic> {
         let net = route.prefix.0;
-        if route.hosts {
-            return self.insert_host_routes(config, vrf, route, cx, hops);
-        }
         let to = match (route.to, route.via.as_slice()) {
             (Some(RouteType::Unreachable), []) => RouteTarget::Unreachable,
             (Some(RouteType::Prohibit), []) => RouteTarget::Prohibited,
@@ -238,6 +235,9 @@ impl Fib {
             (None, via @ [_, ..]) => RouteTarget::Via(via.to_vec()),
             _ => return Err(invalid_target(net)),
         };
+        if route.hosts {
+            return self.insert_host_routes(config, (vrf, net), &to, cx, hops);
+        }
         let value = self.value(config, (vrf, net), &to, hops);
         let value =
             value.map_err(|problem| Diagnostic::new(format!("route to {net} {problem}")).key("route").value(net))?;
@@ -309,28 +309,23 @@ impl Fib {
     fn insert_host_routes(
         &self,
         config: &Config,
-        vrf: usize,
-        route: &RouteSettings,
+        (vrf, net): RouteKey,
+        to: &RouteTarget,
         cx: &BuildContext,
         hops: &mut NextHops,
     ) -> Result<(), Diagnostic> {
-        let net = route.prefix.0;
         let invalid = |problem: String| Diagnostic::new(problem).key("route").value(net);
         let count = address_count(net).ok_or_else(|| {
             let remedy = format!("write a network of at most {HOST_ROUTES_MAX} addresses");
             invalid("too many addresses for host routes".to_owned()).remedy(remedy)
         })?;
-        let adjacencies = match (route.to, route.via.as_slice()) {
-            (Some(RouteType::Unreachable), []) => vec![UNREACHABLE],
-            (Some(RouteType::Prohibit), []) => vec![PROHIBITED],
-            (Some(RouteType::Blackhole), []) => vec![BLACKHOLE],
-            (None, via @ [_, ..]) => via
-                .iter()
-                .map(|hop| self.value(config, (vrf, net), &RouteTarget::Via(vec![*hop]), hops))
-                .collect::<Result<_, _>>()
-                .map_err(|problem| invalid(format!("each route in {net} {problem}")))?,
-            _ => return Err(invalid_target(net)),
+        let targets = match to {
+            RouteTarget::Via(via) => via.iter().map(|hop| RouteTarget::Via(vec![*hop])).collect(),
+            to => vec![to.clone()],
         };
+        let values = targets.iter().map(|to| self.value(config, (vrf, net), to, hops));
+        let adjacencies: Vec<u32> =
+            values.collect::<Result<_, _>>().map_err(|problem| invalid(format!("each route in {net} {problem}")))?;
         if cx.check_only {
             return Ok(());
         }

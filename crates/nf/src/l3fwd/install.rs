@@ -142,7 +142,7 @@ impl LiveVrf {
         let fib = &self.router.fib;
         let stale = fib.stale(&fib.next_hops(), self.vrf);
         // others change routes in between
-        stale.chunks(ROUTES_PER_LOCK).for_each(|part| fib.retag_stale(&mut fib.next_hops(), self.vrf, part));
+        stale.chunks(ROUTES_PER_LOCK).for_each(|part| fib.retag_stale(&fib.next_hops(), self.vrf, part));
         let mut hops = fib.next_hops();
         fib.mark_stale(&mut hops, self.vrf);
         if let Some(next) = self.next() {

@@ -202,18 +202,15 @@ impl Fib {
     pub(in crate::l3fwd) fn mark_stale(&self, hops: &mut NextHops, vrf: usize) {
         let (fresh, stale) = (hops.installed[vrf].tag, hops.installed[vrf].stale_tag());
         // stale ones get the tag of those that become stale, so that theirs is free
-        let stale_ones: Vec<_> = self.tables(vrf).of_tag(stale).collect();
-        for (net, value) in stale_ones {
-            // ignore errors: a route that is in the table can be replaced
-            let _ = self.tables(vrf).insert_tagged(net, value, fresh);
-        }
+        let stale_ones = self.stale(hops, vrf);
+        self.retag_stale(hops, vrf, &stale_ones);
         hops.installed[vrf].shadowed.values_mut().for_each(|(_, tag)| *tag = fresh);
         hops.installed[vrf].tag = stale;
         hops.forget_objects(vrf);
     }
 
     /// Gives stale routes of a VRF to these prefixes the tag of those that become stale next.
-    pub(in crate::l3fwd) fn retag_stale(&self, hops: &mut NextHops, vrf: usize, nets: &[IpNet]) {
+    pub(in crate::l3fwd) fn retag_stale(&self, hops: &NextHops, vrf: usize, nets: &[IpNet]) {
         let (fresh, stale) = (hops.installed[vrf].tag, hops.installed[vrf].stale_tag());
         let mut tables = self.tables(vrf);
         for net in nets {

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// Target of a route.
+#[derive(Clone)]
 pub(in crate::l3fwd) enum RouteTarget {
     /// None is given: one of the default next hops.
     Default,

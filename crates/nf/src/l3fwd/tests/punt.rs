@@ -15,6 +15,18 @@ fn punting(more: &str) -> Harness {
     Harness::new::<L3fwd>(&format!("{INTERFACES}{DEFAULT}{more}"))
 }
 
+/// Returns an ARP reply of the host to the router.
+fn arp_reply() -> Vec<u8> {
+    let reply = arp::Repr {
+        operation: arp::Operation::Reply,
+        sender_mac: HOST,
+        sender_ip: [10, 0, 0, 5].into(),
+        target_mac: LAN,
+        target_ip: [10, 0, 0, 1].into(),
+    };
+    build::arp(reply).src_mac(HOST).dst_mac(LAN).pad_to(60).to_vec()
+}
+
 fn v6(text: &str) -> Ipv6Addr {
     text.parse().unwrap()
 }
@@ -258,14 +270,7 @@ fn a_class_that_exceeds_its_rate_takes_nothing_from_the_others() {
     }
     assert_eq!(punted, 200, "100 a second, for two seconds");
     // a copy above the rate is not made, and the message is learned nevertheless
-    let reply = arp::Repr {
-        operation: arp::Operation::Reply,
-        sender_mac: HOST,
-        sender_ip: [10, 0, 0, 5].into(),
-        target_mac: LAN,
-        target_ip: [10, 0, 0, 1].into(),
-    };
-    let reply = build::arp(reply).src_mac(HOST).dst_mac(LAN).pad_to(60).to_vec();
+    let reply = arp_reply();
     assert_eq!(r.feed_input(FROM_LAN, &vec![reply; 40])[TO_LAN_HOST].len(), 1);
     assert_eq!((r.counter("punt_exceeded_arp"), r.dropped("consumed"), r.created()), (39, 40, 1));
 }
@@ -300,14 +305,7 @@ fn copies_of_the_router_share_the_rate_of_an_interface() {
 #[test]
 fn copies_without_a_buffer_are_not_counted_as_punted() {
     let builder = HarnessBuilder::new::<L3fwd>(&format!("{INTERFACES}{DEFAULT}"));
-    let reply = arp::Repr {
-        operation: arp::Operation::Reply,
-        sender_mac: HOST,
-        sender_ip: [10, 0, 0, 5].into(),
-        target_mac: LAN,
-        target_ip: [10, 0, 0, 1].into(),
-    };
-    let reply = build::arp(reply).src_mac(HOST).dst_mac(LAN).pad_to(60).to_vec();
+    let reply = arp_reply();
     for (buffers, copies) in [(1, 0), (2, 1)] {
         let mut r = builder.clone().buffers(buffers).build().unwrap();
         assert_eq!(r.feed_input(FROM_LAN, core::slice::from_ref(&reply))[TO_LAN_HOST].len(), copies);
