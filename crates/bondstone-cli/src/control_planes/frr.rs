@@ -310,8 +310,7 @@ impl Daemon {
             let ended = describe(status);
             warn(tenant, &format!("{} {ended}; it is started again in {} s", self.name, self.delay.as_secs()));
             self.ended = Some(ended);
-            self.due = Instant::now() + self.delay;
-            self.delay = (self.delay * 2).min(RESTART_DELAY_MAX);
+            self.back_off();
             self.restarts += 1;
             return true;
         }
@@ -337,11 +336,16 @@ impl Daemon {
             }
             Err(e) => {
                 warn(tenant, &format!("{} cannot be started: {e}", self.name));
-                self.due = Instant::now() + self.delay;
-                self.delay = (self.delay * 2).min(RESTART_DELAY_MAX);
+                self.back_off();
             }
         }
         false
+    }
+
+    /// Lets the next start wait, and the one after it longer.
+    fn back_off(&mut self) {
+        self.due = Instant::now() + self.delay;
+        self.delay = (self.delay * 2).min(RESTART_DELAY_MAX);
     }
 }
 

@@ -275,7 +275,7 @@ path = [\"lan\", \"router\"]
         Ok(text.to_string())
     }
 
-    /// What was added can run, and its removal restores the file.
+    /// The changed file can run, and a removal restores the text.
     #[test]
     fn adds_and_removes_a_tenant() {
         let inline = FILE

@@ -335,12 +335,12 @@ fn sixty_three_tenants_have_frr() {
     let started = Instant::now();
     let running = start(&own, &file, &sockets);
     let all = || {
+        // it does not answer while all daemons start
         let said = command(&sockets, &["tenant", "list", "--json"]);
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        serde_json::from_str::<Value>(&said.out).unwrap()["tenants"].as_array().unwrap().clone()
+        serde_json::from_str::<Value>(&said.out).map_or(vec![], |list| list["tenants"].as_array().unwrap().clone())
     };
     let deadline = Instant::now() + 4 * LIMIT;
-    while !all().iter().all(has_routes(2)) {
+    while all().iter().filter(|tenant| has_routes(2)(tenant)).count() < TENANTS {
         assert!(Instant::now() < deadline, "{:#?}", all().iter().find(|tenant| !has_routes(2)(tenant)));
         std::thread::sleep(Duration::from_millis(500));
     }
