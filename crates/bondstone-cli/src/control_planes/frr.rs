@@ -240,7 +240,9 @@ impl Daemons {
         let output = File::open(self.private.join("vtysh.log"));
         // ignore errors: it says nothing then
         let _ = output.and_then(|output| output.take(OUTPUT_MAX).read_to_string(&mut said));
-        let errors: Vec<&str> = said.lines().filter(|line| line.contains('%')).take(ERRORS_MAX).collect();
+        // vtysh has settings of its own, in a file that need not exist
+        let errors = said.lines().filter(|line| line.contains('%') && !line.contains("vtysh.conf"));
+        let errors: Vec<&str> = errors.take(ERRORS_MAX).collect();
         match ended {
             _ if !errors.is_empty() => {
                 warn(&self.tenant, &format!("errors of the configuration of FRR: {}", errors.join("; ")));

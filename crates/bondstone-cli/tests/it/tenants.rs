@@ -321,7 +321,7 @@ fn sixty_three_tenants_have_frr() {
             "port.i{n} = {{ device = \"pcap:{n}.pcap\" }}\n\
              nf.router.interface.i{n} = {{ addresses = [\"10.0.0.1/16\"], tenant = \"t{n}\" }}\n\
              nf.router.tenant.t{n} = {{ namespace = \"{}\", frr = {{ daemons = [\"bgpd\"], config = \"frr.conf\", \
-             values.n = \"{n}\" }}, fpm.routes_max = 2 }}\n",
+             values.n = \"{n}\" }}, fpm.routes_max = 10 }}\n",
             name(n)
         )
     };
