@@ -10,6 +10,7 @@ mod icmp_errors;
 mod install;
 mod neighbours;
 mod operations;
+mod ports;
 mod punt;
 mod router;
 mod settings;
@@ -43,7 +44,7 @@ impl Nf for L3fwd {
 
     fn interfaces(settings: &Settings) -> Vec<String> {
         let representors = settings.interface.keys().filter_map(|interface| settings.representor_of(interface));
-        settings.interface.keys().cloned().chain(representors).collect()
+        settings.ports().into_iter().cloned().chain(representors).collect()
     }
 
     fn representors(settings: &Settings, name: &str) -> Vec<Representor> {
@@ -57,8 +58,9 @@ impl Nf for L3fwd {
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = Config::new(settings, cx)?;
         let fib = cx.shared(|| Fib::new(&config, settings, cx))?;
-        let names = Self::interfaces(settings);
-        let live = cx.shared(|| Ok(LiveRoutes::new(fib.clone(), config.clone(), names)))?;
+        let representors =
+            settings.interface.keys().filter_map(|interface| settings.representor_of(interface)).collect();
+        let live = cx.shared(|| Ok(LiveRoutes::new(fib.clone(), config.clone(), representors)))?;
         if let Some(before) = cx.before::<LiveRoutes>() {
             live.take_over(&before);
         }

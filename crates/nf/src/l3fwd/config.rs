@@ -1,5 +1,6 @@
 //! Checked configuration of a router.
 
+use super::ports::{MacTable, PortInterfaces};
 use super::punt::class::PuntClass;
 use super::settings::{FpmSettings, InterfaceSettings, Settings};
 use diagnostics::Diagnostic;
@@ -40,6 +41,8 @@ impl Vrf {
 #[derive(Clone, Debug)]
 pub(super) struct Interface {
     pub(super) name: String,
+    /// Output to its port.
+    pub(super) output: u8,
     /// Number of the VRF whose routes packets follow that arrive here.
     pub(super) vrf: usize,
     pub(super) mac: MacAddr,
@@ -106,6 +109,8 @@ impl Interface {
 #[derive(Clone, Debug)]
 pub(super) struct Config {
     pub(super) interfaces: Vec<Interface>,
+    /// Interfaces of each port, in the order of inputs and outputs.
+    pub(super) ports: Vec<PortInterfaces>,
     /// Interfaces of the representors.
     pub(super) representors: Vec<usize>,
     /// Packets per second to a representor, by class.
@@ -150,6 +155,7 @@ impl Config {
         }
         let mut interfaces: Vec<Interface> =
             s.interface.iter().map(|(name, i)| interface(name, i, &vrfs, cx)).collect::<Result<_, _>>()?;
+        let ports = ports(s, &mut interfaces)?;
         check_tenants(s)?;
         check_representors(s)?;
         let mut representors = vec![];
@@ -159,6 +165,7 @@ impl Config {
         }
         Ok(Config {
             interfaces,
+            ports,
             representors,
             punt: punt_rates(s)?,
             reachable_time: Duration::from_secs(s.reachable_time.into()),
@@ -234,7 +241,7 @@ fn interface(name: &str, i: &InterfaceSettings, vrfs: &[Vrf], cx: &BuildContext)
         return Err(invalid("interface", tenant, &format!("tenant of interface {name} is unknown"), &remedy));
     };
     let name = name.to_owned();
-    let mut interface = Interface { name, vrf, mac, mtu: i.mtu, v4: vec![], v6: vec![], representor: None };
+    let mut interface = Interface { name, output: 0, vrf, mac, mtu: i.mtu, v4: vec![], v6: vec![], representor: None };
     for net in i.addresses.iter().map(|n| n.0) {
         let own = net.addr();
         if own.is_multicast() || own.is_unspecified() || own.is_loopback() {
@@ -283,6 +290,32 @@ impl Settings {
     }
 }
 
+/// Returns the interfaces of each port, and sets their outputs.
+fn ports(s: &Settings, interfaces: &mut [Interface]) -> Result<Vec<PortInterfaces>, Diagnostic> {
+    let mut ports = vec![];
+    for (n, port) in s.ports().into_iter().enumerate() {
+        let mut macs = vec![];
+        for (number, (name, settings)) in s.interface.iter().enumerate() {
+            if settings.port.as_ref().unwrap_or(name) != port {
+                continue;
+            }
+            let interface = &mut interfaces[number];
+            interface.output = n as u8 + 1;
+            if macs.iter().any(|(mac, _)| *mac == interface.mac) {
+                let remedy = "write another one: mac = \"02:00:00:00:00:01\"";
+                let problem = format!("interface {name} has the MAC address of another interface of its port {port}");
+                return Err(invalid("interface", interface.mac, &problem, remedy));
+            }
+            macs.push((interface.mac, number));
+        }
+        ports.push(match macs[..] {
+            [(_, interface)] => PortInterfaces::One(interface),
+            _ => PortInterfaces::Several(MacTable::new(macs)),
+        });
+    }
+    Ok(ports)
+}
+
 /// Longest name of a kernel interface.
 const NETDEV_NAME_MAX: usize = 15;
 /// Longest name of a tenant's namespace.
@@ -324,7 +357,7 @@ fn check_representors(s: &Settings) -> Result<(), Diagnostic> {
     for name in &s.interface.keys().filter_map(|interface| s.representor_of(interface)).collect::<Vec<_>>() {
         let (problem, remedy) = match () {
             () if name == "local" => ("name is reserved for the output of packets to the router", "rename the port"),
-            () if s.interface.contains_key(name) => {
+            () if s.interface.contains_key(name) || s.ports().contains(&name) => {
                 ("representor is also an interface", "name the port of the control plane, such as a tap of its own")
             }
             () if !used.insert(name) => ("two interfaces have this representor", "add a port for each interface"),

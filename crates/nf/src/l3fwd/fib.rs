@@ -141,7 +141,7 @@ impl Fib {
             adjacencies[n as usize].set(kind, 0, 0);
         }
         for (n, interface) in config.interfaces.iter().enumerate() {
-            adjacencies[connected(n) as usize].set(AdjacencyKind::Connected, n as u8 + 1, interface.mtu);
+            adjacencies[connected(n) as usize].set(AdjacencyKind::Connected, interface.output, interface.mtu);
         }
         let no_memory = |e: TableError| Diagnostic::new(e.to_string()).key("table").value(&cx.name);
         let tables = |vrf: usize| {
@@ -277,7 +277,7 @@ impl Fib {
             (n.is_static, n.mac) = (true, Some(mac));
         }
         let f = &config.interfaces[interface];
-        self.adjacencies[number as usize].resolve(interface as u8 + 1, f.mtu, mac, f.mac);
+        self.adjacencies[number as usize].resolve(f.output, f.mtu, mac, f.mac);
         Ok(())
     }
 
@@ -514,7 +514,7 @@ impl Control {
         let n = self.neighbours.get_mut(&key).filter(|n| !n.is_static)?;
         n.mac = Some(mac);
         let interface = &interfaces[key.0];
-        fib.adjacencies[n.adjacency as usize].resolve(key.0 as u8 + 1, interface.mtu, mac, interface.mac);
+        fib.adjacencies[n.adjacency as usize].resolve(interface.output, interface.mtu, mac, interface.mac);
         Some(n)
     }
 
@@ -551,7 +551,8 @@ impl Control {
             return None;
         }
         let number = self.allocate(fib, now)?;
-        fib.adjacencies[number as usize].set(AdjacencyKind::Unresolved, interface as u8 + 1, interfaces[interface].mtu);
+        let Interface { output, mtu, .. } = interfaces[interface];
+        fib.adjacencies[number as usize].set(AdjacencyKind::Unresolved, output, mtu);
         Some(number)
     }
 
@@ -663,7 +664,7 @@ impl Control {
         let Some(n) = self.neighbours.get_mut(&(interface, address)).filter(|n| !n.is_static) else { return };
         (n.confirmed, n.requested, n.requests) = (now, None, 0);
         if n.mac.replace(mac) != Some(mac) {
-            fib.adjacencies[n.adjacency as usize].resolve(interface as u8 + 1, f.mtu, mac, f.mac);
+            fib.adjacencies[n.adjacency as usize].resolve(f.output, f.mtu, mac, f.mac);
         }
     }
 
@@ -702,8 +703,8 @@ impl Control {
             // while routes are being changed, the next call does the work
             let Some(mut tables) = fib.try_tables(fib.vrf_of(key.0)) else { continue };
             let Some(n) = self.neighbours.get_mut(&key) else { continue };
-            let mtu = interfaces[key.0].mtu;
-            fib.adjacencies[n.adjacency as usize].set(AdjacencyKind::Unresolved, key.0 as u8 + 1, mtu);
+            let Interface { output, mtu, .. } = interfaces[key.0];
+            fib.adjacencies[n.adjacency as usize].set(AdjacencyKind::Unresolved, output, mtu);
             (n.mac, n.requested, n.requests) = (None, None, 0);
             if n.held == 0 {
                 self.remove(key, &mut tables, now);

@@ -4,6 +4,7 @@ use super::counters::{CounterId, DropReason};
 use super::fib::adjacency::AdjacencyKind;
 use super::fib::route_tables::Reader;
 use super::headers::{ETHERNET_LEN, Plain4, Plain6, plain4, plain6};
+use super::ports::PortInterfaces;
 use super::router::{OUTPUTS, Router};
 use core::hint::cold_path;
 use graph::{BoundedTable, Context, Counter, InvalidState, Named, Node, StateReader, StateWriter};
@@ -57,8 +58,10 @@ impl Node for Router {
     }
 
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
-        let Some(interface) = self.config.interfaces.get(usize::from(input)) else {
-            return self.inject(cx, input, batch);
+        let interface = match self.config.ports.get(usize::from(input)) {
+            Some(PortInterfaces::One(interface)) => &self.config.interfaces[*interface],
+            Some(PortInterfaces::Several(_)) => return self.process_shared(cx, input, batch),
+            None => return self.inject(cx, input, batch),
         };
         let (mac, vrf) = (interface.mac, interface.vrf);
         let n = batch.len();
@@ -131,6 +134,43 @@ impl Node for Router {
 }
 
 impl Router {
+    /// Processes packets from a port of several interfaces.
+    #[inline(never)]
+    fn process_shared(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
+        let Router { config, routes, .. } = self;
+        let Some(PortInterfaces::Several(macs)) = config.ports.get(usize::from(input)) else { return };
+        let mut values = [0; BURST];
+        let (mut not_plain, mut v6, mut at, mut first) = (0u64, 0u64, 0, None);
+        batch.for_each(|packet| {
+            let frame = packet.data();
+            let interface = frame.first_chunk().and_then(|dst| macs.get(MacAddr(*dst)));
+            let interface = interface.map(|interface| &config.interfaces[interface]);
+            let plain = interface.and_then(|interface| {
+                // look-ups of different tables overlap as far as the processor looks ahead
+                let reader = &mut routes[interface.vrf];
+                if let Some(dst) = plain4(frame, interface.mac) {
+                    return Some((interface.vrf, Ipv4Addr::from(dst).into(), reader.look_up4_one(dst)));
+                }
+                let dst = plain6(frame, interface.mac)?;
+                v6 |= 1 << at;
+                Some((interface.vrf, Ipv6Addr::from(dst).into(), reader.look_up6_one(dst)))
+            });
+            match plain {
+                Some((vrf, dst, value)) => {
+                    values[at & (BURST - 1)] = value;
+                    first.get_or_insert((vrf, dst, value));
+                }
+                None => not_plain |= 1 << at,
+            }
+            at += 1;
+        });
+        if let Some((vrf, dst, value)) = first {
+            cx.explain(|| self.explanation(vrf, dst, value));
+        }
+        let main = self.rewrite::<MIXED>(cx, batch, &values, not_plain, v6);
+        self.finish_batch(cx, input, main);
+    }
+
     /// Sends the batch to the output `main`, unless it is 0, and passes the exceptions to the slow path.
     #[inline(always)]
     fn finish_batch(&mut self, cx: &mut Context<'_>, input: u8, main: u8) {
@@ -290,7 +330,11 @@ impl Router {
     #[cold]
     fn process_exceptions(&mut self, cx: &mut Context<'_>, input: u8) {
         for packet in self.exceptions.drain() {
-            self.slow_path(cx, usize::from(input), packet);
+            let port = &self.config.ports[usize::from(input)];
+            match port.receiver(&self.config.interfaces, packet.data()) {
+                Some(interface) => self.slow_path(cx, interface, packet),
+                None => self.drop(cx, DropReason::OtherMac, packet),
+            }
         }
     }
 }

@@ -92,12 +92,10 @@ impl LiveVrf {
     /// Returns the number of the interface of the router with a name, or with a representor of this name.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<usize> {
-        let LiveRoutes { interfaces, config, .. } = &*self.router;
-        let n = interfaces.iter().position(|own| own == name)?;
-        match n.checked_sub(config.interfaces.len()) {
-            None => Some(n),
-            Some(representor) => config.representors.get(representor).copied(),
-        }
+        let LiveRoutes { representors, config, .. } = &*self.router;
+        let own = config.interfaces.iter().position(|own| own.name == name);
+        let representor = || representors.iter().position(|own| own == name);
+        own.or_else(|| config.representors.get(representor()?).copied())
     }
 
     /// Installs a route or replaces it. When this returns, workers find it.

@@ -107,7 +107,7 @@ impl Router {
             .collect();
         let NeighbourQueues { queues, failed, .. } = &mut self.neighbour_queues;
         let failed = std::mem::take(failed).into_iter().map(|queue| (queue, false, OWN));
-        let vrf_of = |number: u32| fib.vrf_of(usize::from(fib.adjacency(number).load().output()).saturating_sub(1));
+        let vrf_of = |number: u32| fib.control().key_of(number).map_or(OWN, |(interface, _)| fib.vrf_of(interface));
         let ready = ready
             .into_iter()
             .filter_map(|(number, resolved)| Some((queues.remove(&number)?, resolved, vrf_of(number))));
@@ -152,7 +152,7 @@ impl Router {
         };
         if let Some(packet) = self.alloc_frame(cx, &frame) {
             self.counters[CounterId::NeighbourRequests].add(1);
-            cx.emit(request.interface as u8 + 1, packet);
+            cx.emit(self.config.interfaces[request.interface].output, packet);
         }
     }
 

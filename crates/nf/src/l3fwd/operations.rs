@@ -19,8 +19,8 @@ const ROUTES_PER_LOCK: usize = 32;
 pub struct LiveRoutes {
     pub(super) fib: Arc<Fib>,
     pub(super) config: Config,
-    /// Names of the interfaces.
-    pub(super) interfaces: Vec<String>,
+    /// Names of the representors.
+    pub(super) representors: Vec<String>,
     /// The router that is to replace this one, which gets the same changes of installed routes.
     pub(super) next: Mutex<Weak<LiveRoutes>>,
     /// Done when the installed routes of the router before are taken over.
@@ -43,9 +43,9 @@ enum Change {
 }
 
 impl LiveRoutes {
-    pub(super) fn new(fib: Arc<Fib>, config: Config, interfaces: Vec<String>) -> Self {
+    pub(super) fn new(fib: Arc<Fib>, config: Config, representors: Vec<String>) -> Self {
         let lineages = config.vrfs.iter().map(|_| OnceLock::new()).collect();
-        LiveRoutes { fib, config, interfaces, next: Mutex::default(), taken_over: Once::new(), lineages }
+        LiveRoutes { fib, config, representors, next: Mutex::default(), taken_over: Once::new(), lineages }
     }
 }
 
@@ -78,7 +78,8 @@ impl LiveVrf {
 
     /// Describes routes with these values.
     fn routes(&self, hops: &NextHops, routes: &[(IpNet, u32)]) -> Vec<Route> {
-        let LiveRoutes { fib, interfaces, .. } = &*self.router;
+        let LiveRoutes { fib, config, .. } = &*self.router;
+        let name = |interface: usize| config.interfaces.get(interface).map(|interface| interface.name.clone());
         let described = |&(net, value): &(IpNet, u32)| {
             let adjacency = fib.adjacency(value).load();
             let is_installed = fib.is_installed((self.vrf, net));
@@ -89,7 +90,7 @@ impl LiveVrf {
                 AdjacencyKind::Unreachable => ("unreachable", vec![], None),
                 AdjacencyKind::Prohibited => ("prohibit", vec![], None),
                 AdjacencyKind::Blackhole => ("blackhole", vec![], None),
-                AdjacencyKind::Connected => ("connected", vec![], interfaces.get(interface_of(value)).cloned()),
+                AdjacencyKind::Connected => ("connected", vec![], name(interface_of(value))),
                 AdjacencyKind::Resolved | AdjacencyKind::Unresolved
                     if !is_installed && fib.is_neighbour_route(net, value) =>
                 {
@@ -114,7 +115,7 @@ impl LiveVrf {
             let (state, mac) = control.neighbour(key)?;
             Some(NextHop {
                 address: key.1.to_string(),
-                interface: interfaces.get(key.0).cloned().unwrap_or_default(),
+                interface: name(key.0).unwrap_or_default(),
                 weight,
                 state: state.to_owned(),
                 mac: mac.map(|mac| mac.to_string()),

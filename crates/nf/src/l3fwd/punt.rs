@@ -84,21 +84,21 @@ impl Router {
 
     /// Returns the output to a representor: they follow the output `local` and those of the interfaces.
     fn output_of(&self, representor: usize) -> u8 {
-        (1 + self.config.interfaces.len() + representor) as u8
+        (1 + self.config.ports.len() + representor) as u8
     }
 
     /// Sends packets that were received from a representor by its interface, unchanged: the control plane has chosen
     /// both by its own routes. Drops frames that the interface must not send.
     #[cold]
     pub(super) fn inject(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
-        let representor = usize::from(input).checked_sub(self.config.interfaces.len());
+        let representor = usize::from(input).checked_sub(self.config.ports.len());
         let interface = representor.and_then(|n| self.config.representors.get(n)).copied();
         let own = interface.map(|n| &self.config.interfaces[n]);
         let is_refused = |packet: &mut Packet| (!own.is_some_and(|own| own.may_send(packet.data()))).then_some(());
         batch.extract_if(is_refused, |(), packet| cx.drop(DropReason::InjectRefused, packet));
         self.punt.injected.add(batch.len() as u64);
-        if let Some(interface) = interface {
-            cx.set_output(interface as u8 + 1);
+        if let Some(own) = own {
+            cx.set_output(own.output);
         }
     }
 }

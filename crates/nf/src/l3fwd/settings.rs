@@ -5,7 +5,7 @@ use crate::{Mac, Net};
 use graph::{ControlPlane, Frr, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Interfaces by name. Each is an input and an output, connected to the port of the same name; 1 to 64.
+    /// Interfaces by name, 1 to 64. Their ports are inputs and outputs, connected to the ports of the same names.
     pub(super) interface: BTreeMap<String, InterfaceSettings>,
     /// Routes: { prefix, via = [next hops] }, or { prefix, to = "unreachable" | "prohibit" | "blackhole" }.
     pub(super) route: Vec<RouteSettings>,
@@ -84,6 +84,9 @@ impl Default for FpmSettings {
 pub(super) struct InterfaceSettings {
     /// Addresses with prefix lengths: "10.0.0.1/24".
     pub(super) addresses: Vec<Net>,
+    /// Port, by default that with the name of the interface. Several interfaces may have one port: a frame is for that with
+    /// its destination MAC address.
+    pub(super) port: Option<String>,
     /// MAC address. The default is a locally administered address derived from the names of router and interface.
     pub(super) mac: Option<Mac>,
     /// Largest IP packet that is sent, 68 to 9700 bytes.
@@ -165,7 +168,7 @@ impl FrrDaemon {
 
 impl Default for InterfaceSettings {
     fn default() -> Self {
-        InterfaceSettings { addresses: vec![], mac: None, mtu: 1500, representor: None, tenant: None }
+        InterfaceSettings { addresses: vec![], port: None, mac: None, mtu: 1500, representor: None, tenant: None }
     }
 }
 
@@ -255,6 +258,13 @@ pub(super) enum RouteType {
 }
 
 impl Settings {
+    /// Returns the names of the ports of the interfaces, in the order of inputs and outputs.
+    pub(super) fn ports(&self) -> Vec<&String> {
+        let ports: BTreeSet<&String> =
+            self.interface.iter().map(|(name, settings)| settings.port.as_ref().unwrap_or(name)).collect();
+        ports.into_iter().collect()
+    }
+
     /// Returns the name of the representor of an interface, if it has one.
     pub(super) fn representor_of(&self, interface: &str) -> Option<String> {
         let settings = self.interface.get(interface)?;

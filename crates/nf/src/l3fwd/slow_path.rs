@@ -1,8 +1,8 @@
 //! Slow path: packets that are checked in full, answered, fragmented, held or dropped.
 
 use super::counters::DropReason;
-use super::fib::NeighbourKey;
 use super::fib::adjacency::{AdjacencyKind, AdjacencyValue};
+use super::fib::{NeighbourKey, interface_of};
 use super::fragment;
 use super::headers::ETHERNET_LEN;
 use super::icmp_errors::IcmpError;
@@ -49,7 +49,7 @@ impl Router {
                 self.send_icmp_error(cx, interface, error, &packet);
                 self.drop(cx, reason, packet);
             }
-            Decision::Reply => cx.emit(interface as u8 + 1, packet),
+            Decision::Reply => cx.emit(self.config.interfaces[interface].output, packet),
             Decision::Local => cx.emit(LOCAL, packet),
             Decision::Punt(target) => self.punt(cx, target, packet),
             Decision::Resolve(neighbour) => self.resolve_and_hold(cx, neighbour, Some(interface), packet),
@@ -229,7 +229,7 @@ impl Router {
     /// Decides about a packet whose adjacency is not a resolved neighbour.
     fn decide_unresolved(&self, value: u32, adjacency: AdjacencyValue, dst: IpAddr) -> Decision {
         match adjacency.kind() {
-            AdjacencyKind::Connected => Decision::Resolve((usize::from(adjacency.output()) - 1, dst)),
+            AdjacencyKind::Connected => Decision::Resolve((interface_of(value), dst)),
             AdjacencyKind::Unresolved => match self.fib.control().key_of(value) {
                 Some(neighbour) => Decision::Resolve(neighbour),
                 None => Decision::DropWithError(DropReason::NeighbourUnresolved, IcmpError::HostUnreachable),
@@ -336,7 +336,7 @@ impl Router {
                     let advertisement = Neighbor::Advertisement { target, flags, target_mac: Some(own.mac) };
                     let reply = advertisement.frame((own.mac, mac), target, to);
                     if let Some(reply) = self.alloc_frame(cx, &reply) {
-                        cx.emit(interface as u8 + 1, reply);
+                        cx.emit(own.output, reply);
                     }
                     Decision::Drop(DropReason::Consumed)
                 }

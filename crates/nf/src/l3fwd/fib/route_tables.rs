@@ -293,11 +293,32 @@ impl Reader {
         }
     }
 
+    /// Looks up one address.
+    #[inline(always)]
+    pub(crate) fn look_up4_one(&mut self, address: u32) -> u32 {
+        let exact = self.hosts.as_mut().and_then(|hosts| one(&mut hosts.0, key4(address)));
+        exact.unwrap_or_else(|| self.v4.look_up_one(address))
+    }
+
+    /// As [`look_up4_one`](Self::look_up4_one).
+    #[inline(always)]
+    pub(crate) fn look_up6_one(&mut self, address: u128) -> u32 {
+        let exact = self.hosts.as_mut().and_then(|hosts| one(&mut hosts.1, key6(address)));
+        exact.unwrap_or_else(|| self.v6.look_up_one(address))
+    }
+
     /// Declares that no looked-up value is in use until the next look-up.
     pub(crate) fn idle(&mut self) {
         self.v4.idle();
         self.v6.idle();
     }
+}
+
+/// Looks up one key in an exact-match table.
+fn one<K: Key + Default>(exact: &mut cuckoo::Reader<K>, key: K) -> Option<u32> {
+    let mut found = [None];
+    exact.get_batch(&[key], &mut found);
+    found[0].map(Into::into)
 }
 
 /// Looks up addresses in an exact-match table, and those that are not in it by `look_up_prefixes`.
