@@ -5,6 +5,7 @@ mod icmp_errors;
 mod neighbours;
 mod punt;
 mod saved;
+mod shared_ports;
 mod tenants;
 
 use super::fib::Fib;
