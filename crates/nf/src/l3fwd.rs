@@ -8,6 +8,7 @@ mod fragment;
 mod headers;
 mod icmp_errors;
 mod install;
+mod interface;
 mod neighbours;
 mod operations;
 mod ports;
@@ -37,7 +38,7 @@ impl Nf for L3fwd {
          neighbours by ARP and neighbor discovery, and reports undeliverable packets to their senders by ICMP.";
     const INPUTS: &'static [&'static str] = &[];
     const TAKES_OVER: Option<TakeOver> = Some(TakeOver { state: "neighbours", unless: &[], format: Some(2) });
-    const OUTPUTS: &'static [&'static str] = router::OUTPUTS;
+    const OUTPUTS: &'static [&'static str] = ports::OUTPUTS;
     const EXAMPLE: &'static str = "interface.lan = { addresses = [\"10.0.0.1/24\", \"2001:db8::1/64\"] }\n\
          interface.wan = { addresses = [\"192.0.2.2/24\"] }\n\
          route = [{ prefix = \"0.0.0.0/0\", via = [\"192.0.2.1\"] }]";

@@ -1,6 +1,7 @@
 //! Checked configuration of a router.
 
-use super::ports::{MacTable, PortInterfaces};
+use super::interface::Interface;
+use super::ports::{MacTable, OUTPUTS, PortInterfaces};
 use super::punt::class::PuntClass;
 use super::settings::{FpmSettings, InterfaceSettings, Settings};
 use diagnostics::Diagnostic;
@@ -9,12 +10,14 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
-use wire::{MacAddr, ndp};
+use wire::MacAddr;
 
-/// Maximum number of interfaces: output numbers are bytes, and the first output is not an interface.
-const INTERFACES_MAX: usize = 64;
+/// Maximum number of interfaces.
+const INTERFACES_MAX: usize = 128;
+/// Maximum number of outputs, whose numbers are bytes: `local`, the ports and the representors.
+const OUTPUTS_MAX: usize = 256;
 /// Maximum of the setting `neighbours_max`.
 const NEIGHBOURS_MAX: u32 = 1 << 20;
 
@@ -34,74 +37,6 @@ impl Vrf {
     pub(super) fn is_allowed(&self, net: IpNet) -> bool {
         let prefixes = self.fpm.as_ref().map_or(&[][..], |fpm| &fpm.prefixes);
         prefixes.is_empty() || prefixes.iter().any(|allowed| allowed.0.contains(&net))
-    }
-}
-
-/// An interface.
-#[derive(Clone, Debug)]
-pub(super) struct Interface {
-    pub(super) name: String,
-    /// Output to its port.
-    pub(super) output: u8,
-    /// Number of the VRF whose routes packets follow that arrive here.
-    pub(super) vrf: usize,
-    pub(super) mac: MacAddr,
-    pub(super) mtu: u16,
-    /// Own addresses with prefix lengths.
-    pub(super) v4: Vec<(Ipv4Addr, u8)>,
-    pub(super) v6: Vec<(Ipv6Addr, u8)>,
-    /// Number of its representor, if it has one.
-    pub(super) representor: Option<usize>,
-}
-
-impl Interface {
-    /// Returns the own address on the network of `other`, or else the first.
-    pub(super) fn source4(&self, other: Ipv4Addr) -> Option<Ipv4Addr> {
-        self.own4(other).or(self.v4.first().map(|(a, _)| *a))
-    }
-
-    /// As [`source4`](Self::source4); the link-local address if the interface has no other.
-    pub(super) fn source6(&self, other: Ipv6Addr) -> Ipv6Addr {
-        self.own6(other).or(self.v6.first().map(|(a, _)| *a)).unwrap_or(self.link_local())
-    }
-
-    pub(super) fn link_local(&self) -> Ipv6Addr {
-        ndp::link_local(self.mac)
-    }
-
-    fn own4(&self, other: Ipv4Addr) -> Option<Ipv4Addr> {
-        self.v4.iter().find(|(own, len)| mask4(*own, *len) == mask4(other, *len)).map(|(own, _)| *own)
-    }
-
-    fn own6(&self, other: Ipv6Addr) -> Option<Ipv6Addr> {
-        if other.is_unicast_link_local() {
-            return Some(self.link_local());
-        }
-        self.v6.iter().find(|(own, len)| mask6(*own, *len) == mask6(other, *len)).map(|(own, _)| *own)
-    }
-
-    /// Returns true if an address is on a network of this interface.
-    pub(super) fn reaches(&self, address: IpAddr) -> bool {
-        match address {
-            IpAddr::V4(a) => self.own4(a).is_some(),
-            IpAddr::V6(a) => self.own6(a).is_some(),
-        }
-    }
-
-    /// Returns the length of the longest of its prefixes that contains an address.
-    fn prefix_len(&self, address: IpAddr) -> Option<u8> {
-        match address {
-            IpAddr::V4(a) => self.v4.iter().filter(|(own, l)| mask4(*own, *l) == mask4(a, *l)).map(|(_, l)| *l).max(),
-            IpAddr::V6(a) => self.v6.iter().filter(|(own, l)| mask6(*own, *l) == mask6(a, *l)).map(|(_, l)| *l).max(),
-        }
-    }
-
-    /// Returns true if an address is one of the interface's own.
-    pub(super) fn has(&self, address: IpAddr) -> bool {
-        match address {
-            IpAddr::V4(a) => self.v4.iter().any(|(own, _)| *own == a),
-            IpAddr::V6(a) => self.v6.iter().any(|(own, _)| *own == a) || a == self.link_local(),
-        }
     }
 }
 
@@ -162,6 +97,11 @@ impl Config {
         for (n, _) in s.interface.keys().enumerate().filter(|(_, name)| s.representor_of(name).is_some()) {
             interfaces[n].representor = Some(representors.len());
             representors.push(n);
+        }
+        let outputs = OUTPUTS.len() + ports.len() + representors.len();
+        if outputs > OUTPUTS_MAX {
+            let problem = format!("router has more than {OUTPUTS_MAX} ports and representors, with its output local");
+            return Err(invalid("interface", outputs, &problem, "let interfaces share ports: port = \"NAME\""));
         }
         Ok(Config {
             interfaces,
@@ -294,19 +234,29 @@ impl Settings {
 fn ports(s: &Settings, interfaces: &mut [Interface]) -> Result<Vec<PortInterfaces>, Diagnostic> {
     let mut ports = vec![];
     for (n, port) in s.ports().into_iter().enumerate() {
-        let mut macs = vec![];
+        let (mut macs, mut used) = (vec![], vec![]);
         for (number, (name, settings)) in s.interface.iter().enumerate() {
             if settings.port.as_ref().unwrap_or(name) != port {
                 continue;
             }
             let interface = &mut interfaces[number];
-            interface.output = n as u8 + 1;
+            interface.output = (OUTPUTS.len() + n) as u8;
             if macs.iter().any(|(mac, _)| *mac == interface.mac) {
                 let remedy = "write another one: mac = \"02:00:00:00:00:01\"";
                 let problem = format!("interface {name} has the MAC address of another interface of its port {port}");
                 return Err(invalid("interface", interface.mac, &problem, remedy));
             }
             macs.push((interface.mac, number));
+            let networks = settings.addresses.iter().map(|net| net.0.trunc());
+            for net in networks.collect::<BTreeSet<_>>() {
+                let overlaps = |(other, _): &&(IpNet, &String)| other.contains(&net) || net.contains(other);
+                if let Some((_, other)) = used.iter().find(overlaps) {
+                    let problem = format!("interfaces {other} and {name} of port {port} have networks in common");
+                    let remedy = "use different networks or ports, or one interface with both addresses";
+                    return Err(invalid("interface", net, &problem, remedy));
+                }
+            }
+            used.extend(settings.addresses.iter().map(|net| (net.0.trunc(), name)));
         }
         ports.push(match macs[..] {
             [(_, interface)] => PortInterfaces::One(interface),
@@ -379,12 +329,4 @@ fn punt_rates(s: &Settings) -> Result<[u64; PuntClass::COUNT], Diagnostic> {
         *rate = written.round() as u64;
     }
     Ok(rates)
-}
-
-pub(super) fn mask4(address: Ipv4Addr, len: u8) -> u32 {
-    address.to_bits() & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
-}
-
-pub(super) fn mask6(address: Ipv6Addr, len: u8) -> u128 {
-    address.to_bits() & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }

@@ -14,7 +14,8 @@ pub(super) mod route_file;
 pub(super) mod route_tables;
 mod saved_neighbours;
 
-use super::config::{Config, Interface, mask4, mask6};
+use super::config::Config;
+use super::interface::{Interface, mask4, mask6};
 use super::settings::{HostTable, RouteSettings, RouteType, Settings, TenantSettings};
 use crate::large_table::Progress;
 pub(super) use adjacency::NeighbourKey;

@@ -1,13 +1,18 @@
 //! Ports of the router, each with one interface, or with several that have different MAC addresses.
 
-use super::config::Interface;
 use super::headers::ETHERNET_LEN;
+use super::interface::Interface;
 use std::net::{IpAddr, Ipv6Addr};
 use wire::ndp::{self, Neighbor};
 use wire::{EtherType, MacAddr, arp, ethernet, icmpv6, ipv4, ipv6};
 
+/// Outputs besides the ports: packets to the router itself.
+pub(super) const OUTPUTS: &[&str] = &["local"];
+/// Number of the output `local`.
+pub(super) const LOCAL: u8 = 0;
+
 /// Slots of a table of MAC addresses: four times the maximum number of interfaces.
-const SLOTS: usize = 256;
+const SLOTS: usize = 512;
 /// Interface of a slot that is empty.
 const EMPTY: u8 = u8::MAX;
 
@@ -57,7 +62,7 @@ impl MacTable {
 #[inline(always)]
 fn hash(MacAddr([a, b, c, d, e, f]): MacAddr) -> usize {
     let key = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.ilog2())) as usize
 }
 
 impl PortInterfaces {
@@ -114,7 +119,7 @@ mod tests {
     proptest! {
         #[test]
         fn mac_addresses_are_found(
-            macs in prop::collection::btree_map(any::<[u8; 6]>(), 0..64usize, 1..64),
+            macs in prop::collection::btree_map(any::<[u8; 6]>(), 0..128usize, 1..128),
             others in prop::collection::vec(any::<[u8; 6]>(), 20),
         ) {
             let macs: BTreeMap<[u8; 6], usize> = macs;

@@ -4,9 +4,11 @@ pub(super) mod class;
 pub(super) mod gtsm;
 pub(super) mod limits;
 
-use super::config::{Config, Interface};
+use super::config::Config;
 use super::counters::DropReason;
 use super::headers::ETHERNET_LEN;
+use super::interface::Interface;
+use super::ports::OUTPUTS;
 use super::router::Router;
 use graph::Context;
 use packet::{Batch, Packet};
@@ -84,7 +86,7 @@ impl Router {
 
     /// Returns the output to a representor: they follow the output `local` and those of the interfaces.
     fn output_of(&self, representor: usize) -> u8 {
-        (1 + self.config.ports.len() + representor) as u8
+        (OUTPUTS.len() + self.config.ports.len() + representor) as u8
     }
 
     /// Sends packets that were received from a representor by its interface, unchanged: the control plane has chosen

@@ -12,11 +12,6 @@ use packet::{Batch, Packet};
 use std::sync::Arc;
 use wire::flow;
 
-/// Outputs besides those of the interfaces: packets to the router itself.
-pub(super) const OUTPUTS: &[&str] = &["local"];
-/// Number of the output `local`.
-pub(super) const LOCAL: u8 = 0;
-
 /// A copy of the router.
 pub(super) struct Router {
     pub(super) config: Config,

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Interfaces by name, 1 to 64. Their ports are inputs and outputs, connected to the ports of the same names.
+    /// Interfaces by name, 1 to 128. Their ports are inputs and outputs, connected to the ports of the same names.
     pub(super) interface: BTreeMap<String, InterfaceSettings>,
     /// Routes: { prefix, via = [next hops] }, or { prefix, to = "unreachable" | "prohibit" | "blackhole" }.
     pub(super) route: Vec<RouteSettings>,

@@ -476,7 +476,7 @@ fn forwards_by_the_longest_prefix_of_an_internet_routing_table() {
         random ^= random >> 7;
         random ^= random << 17;
         let dst = Ipv4Addr::from_bits(random as u32);
-        let known = (0..=32u8).rev().find_map(|len| longest.get(&(super::config::mask4(dst, len), len)));
+        let known = (0..=32u8).rev().find_map(|len| longest.get(&(super::interface::mask4(dst, len), len)));
         let special = dst.is_multicast() || dst.is_loopback() || matches!(dst.octets()[0], 0 | 240..);
         let own = [(10, 0, 0), (192, 0, 2)].contains(&(dst.octets()[0], dst.octets()[1], dst.octets()[2]));
         let (Some(known), false) = (known, special || own) else { continue };

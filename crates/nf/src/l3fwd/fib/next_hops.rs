@@ -5,7 +5,7 @@ use super::groups::{GROUPS_MAX, Member};
 use super::installed::Installed;
 use super::route_tables::Writer;
 use super::{Control, Fib, NeighbourKey, OWN, REUSE_DELAY, ROUTE_NEXT_HOPS_MAX, is_connected};
-use crate::l3fwd::config::Interface;
+use crate::l3fwd::interface::Interface;
 use ipnet::IpNet;
 use std::collections::{HashMap, VecDeque};
 use std::mem;

@@ -1,7 +1,7 @@
 //! Neighbours for the process that replaces this one.
 
 use super::{Control, Fib, REQUESTS_MAX};
-use crate::l3fwd::config::Interface;
+use crate::l3fwd::interface::Interface;
 use graph::{InvalidState, StateReader, StateWriter};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;

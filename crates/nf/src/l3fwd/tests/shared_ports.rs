@@ -15,22 +15,22 @@ fn router(shared: bool) -> Harness {
             if address.contains("10.0") { "lan" } else { "wan" }
         )
     };
-    let tenant = |name: &str, n: &str| {
+    let tenant = |name: &str, n: &str, net: u8| {
         let (lan, wan) = (
-            "addresses = [\"10.0.0.1/24\", \"2001:db8:1::1/64\"]",
-            "addresses = [\"192.0.2.2/24\", \"2001:db8:2::2/64\"]",
+            format!("addresses = [\"10.0.{net}.1/24\", \"2001:db8:1{net}::1/64\"]"),
+            format!("addresses = [\"192.0.{net}.2/24\", \"2001:db8:2{net}::2/64\"]"),
         );
         let (own, far, gateway) =
             (format!("02:00:00:00:{n}:00"), format!("02:00:00:00:{n}:02"), format!("02:00:00:00:{n}:03"));
         format!(
-            "{}{}tenant.{name} = {{ route = [{{ prefix = \"0.0.0.0/0\", via = [\"192.0.2.1\"] }}, \
-             {{ prefix = \"::/0\", via = [\"2001:db8:2::1\"] }}], \
-             neighbour = {{ \"192.0.2.1\" = \"{gateway}\", \"2001:db8:2::1\" = \"{gateway}\" }} }}\n",
-            interface(name, "lan", lan, &own),
-            interface(name, "wan", wan, &far),
+            "{}{}tenant.{name} = {{ route = [{{ prefix = \"0.0.0.0/0\", via = [\"192.0.{net}.1\"] }}, \
+             {{ prefix = \"::/0\", via = [\"2001:db8:2{net}::1\"] }}], \
+             neighbour = {{ \"192.0.{net}.1\" = \"{gateway}\", \"2001:db8:2{net}::1\" = \"{gateway}\" }} }}\n",
+            interface(name, "lan", &lan, &own),
+            interface(name, "wan", &wan, &far),
         )
     };
-    Harness::new::<L3fwd>(&format!("{}{}", tenant("blue", "0b"), tenant("red", "0e")))
+    Harness::new::<L3fwd>(&format!("{}{}", tenant("blue", "0b", 0), tenant("red", "0e", 1)))
 }
 
 fn to(mac: MacAddr, dst: [u8; 4], ttl: u8) -> Vec<u8> {
@@ -62,16 +62,32 @@ fn a_mac_address_is_once_on_a_port() {
 
 fn frame() -> impl Strategy<Value = (bool, Vec<u8>)> {
     let own = any::<bool>();
-    let dst = prop_oneof![Just([8, 8, 8, 8]), Just([10, 0, 0, 1]), Just([10, 0, 0, 77]), Just([192, 0, 2, 9])];
+    let dst = prop_oneof![Just([8, 8, 8, 8]), Just([10, 0, 0, 1]), Just([10, 0, 1, 77]), Just([192, 0, 0, 9])];
     let mac = |red: bool| if red { RED } else { BLUE };
     prop_oneof![
         (own, dst, 0..3u8).prop_map(move |(red, dst, ttl)| (red, to(mac(red), dst, ttl))),
         any::<bool>().prop_map(move |red| (red, lan6("2001:db8:9::9").dst_mac(mac(red)).to_vec())),
         any::<bool>().prop_map(move |red| (
             red,
-            build::echo4([10, 0, 0, 5], [10, 0, 0, 1], 1, 2).src_mac(HOST).dst_mac(mac(red)).pad_to(60).to_vec()
+            build::echo4([10, 0, u8::from(red), 5], [10, 0, u8::from(red), 1], 1, 2)
+                .src_mac(HOST)
+                .dst_mac(mac(red))
+                .pad_to(60)
+                .to_vec()
         )),
+        any::<bool>().prop_map(|red| {
+            let net = u8::from(red);
+            (red, build::arp_request([10, 0, net, 5], [10, 0, net, 1]).pad_to(60).to_vec())
+        }),
     ]
+}
+
+#[test]
+fn interfaces_of_a_port_have_different_networks() {
+    let settings = "interface.a = { addresses = [\"10.0.0.1/24\"], port = \"p\" }\n\
+         interface.b = { addresses = [\"10.0.0.129/25\"], port = \"p\" }\n";
+    let error = HarnessBuilder::new::<L3fwd>(settings).build().err().unwrap().to_string();
+    assert!(error.contains("interfaces a and b of port p have networks in common"), "{error}");
 }
 
 proptest! {
