@@ -24,7 +24,7 @@ mod rules;
 mod words;
 mod writer;
 
-use crate::memory::Backing;
+use crate::memory::{Backing, prefetch};
 use crate::qsbr::{QsbrDomain, QsbrReader};
 use limits::{GROUP, LINK, TOP};
 use std::sync::Arc;
@@ -191,6 +191,12 @@ impl<A: Address> Reader<A> {
         unsafe { either!(shared.words, words => A::look_up(words, Isa::Scalar, &[address], &mut value)) };
         self.pass.announce(&shared.grace);
         value[0]
+    }
+
+    /// Fetches the cache line that a look-up of an address loads first.
+    #[inline(always)]
+    pub fn prefetch(&self, address: A) {
+        either!(self.table.shared.words, words => prefetch(words.as_ptr().wrapping_add(address.top()).cast()));
     }
 
     /// Says that this reader looks nothing up until it next does. A worker that rests for long calls it so that the groups

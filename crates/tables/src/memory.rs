@@ -17,6 +17,18 @@ pub(crate) use mapping::Memory;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
+/// Fetches the cache line at an address.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const i8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address has no effect but on the cache.
+    unsafe {
+        core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// The best pages to try for a table; what cannot be had falls to the next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pages {

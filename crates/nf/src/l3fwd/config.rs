@@ -1,7 +1,7 @@
 //! Checked configuration of a router.
 
 use super::interface::Interface;
-use super::ports::{MacTable, OUTPUTS, PortInterfaces};
+use super::ports::{MacEntry, MacTable, OUTPUTS, PortInterfaces};
 use super::punt::class::PuntClass;
 use super::settings::{FpmSettings, InterfaceSettings, Settings};
 use diagnostics::Diagnostic;
@@ -16,6 +16,8 @@ use wire::MacAddr;
 
 /// Maximum number of interfaces.
 const INTERFACES_MAX: usize = 128;
+/// Maximum number of tenants: with the router itself, numbers of VRFs are bytes.
+const TENANTS_MAX: usize = 255;
 /// Maximum number of outputs, whose numbers are bytes: `local`, the ports and the representors.
 const OUTPUTS_MAX: usize = 256;
 /// Maximum of the setting `neighbours_max`.
@@ -246,7 +248,7 @@ fn ports(s: &Settings, interfaces: &mut [Interface]) -> Result<Vec<PortInterface
                 let problem = format!("interface {name} has the MAC address of another interface of its port {port}");
                 return Err(invalid("interface", interface.mac, &problem, remedy));
             }
-            macs.push((interface.mac, number));
+            macs.push((interface.mac, MacEntry { interface: number as u8, vrf: interface.vrf as u8 }));
             let networks = settings.addresses.iter().map(|net| net.0.trunc());
             for net in networks.collect::<BTreeSet<_>>() {
                 let overlaps = |(other, _): &&(IpNet, &String)| other.contains(&net) || net.contains(other);
@@ -259,8 +261,8 @@ fn ports(s: &Settings, interfaces: &mut [Interface]) -> Result<Vec<PortInterface
             used.extend(settings.addresses.iter().map(|net| (net.0.trunc(), name)));
         }
         ports.push(match macs[..] {
-            [(_, interface)] => PortInterfaces::One(interface),
-            _ => PortInterfaces::Several(MacTable::new(macs)),
+            [(_, entry)] => PortInterfaces::One(entry.interface.into()),
+            _ => PortInterfaces::Several(MacTable::new(&macs)),
         });
     }
     Ok(ports)
@@ -273,6 +275,9 @@ const NAMESPACE_NAME_MAX: usize = 32;
 
 /// Checks the control planes of tenants.
 fn check_tenants(s: &Settings) -> Result<(), Diagnostic> {
+    if s.tenant.len() > TENANTS_MAX {
+        return Err(invalid("tenant", s.tenant.len(), "too many tenants", &format!("use {TENANTS_MAX} or fewer")));
+    }
     let mut used = BTreeSet::new();
     for (name, tenant) in &s.tenant {
         let error = |value: &str, problem: &str, remedy: &str| {

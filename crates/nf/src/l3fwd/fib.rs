@@ -29,7 +29,7 @@ use installed::Installed;
 use ipnet::IpNet;
 pub(super) use next_hops::NextHops;
 use route_file::RouteTarget;
-use route_tables::{Reader, TableError, Writer};
+use route_tables::{HostRoutes, Readers, TableError, Writer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -82,6 +82,8 @@ pub(super) struct Fib {
     control: Mutex<Control>,
     /// Tables of each VRF.
     tables: Box<[Mutex<Writer>]>,
+    /// Routes to single addresses of all VRFs, if they have a table of their own.
+    hosts: Option<HostRoutes>,
     /// Number of the VRF of each interface.
     vrfs: Box<[usize]>,
 }
@@ -145,14 +147,12 @@ impl Fib {
             adjacencies[connected(n) as usize].set(AdjacencyKind::Connected, interface.output, interface.mtu);
         }
         let no_memory = |e: TableError| Diagnostic::new(e.to_string()).key("table").value(&cx.name);
-        let tables = |vrf: usize| {
-            let hosts = match s.table {
-                HostTable::Lpm => [1; 2],
-                HostTable::Exact => count_host_routes(s, config, vrf, cx)?,
-            };
-            Ok(Mutex::new(Writer::new(s.table, hosts).map_err(no_memory)?))
+        let hosts = match s.table {
+            HostTable::Lpm => None,
+            HostTable::Exact => Some(HostRoutes::new(count_host_routes(s, config, cx)?).map_err(no_memory)?),
         };
-        let tables = (0..config.vrfs.len()).map(tables).collect::<Result<_, Diagnostic>>()?;
+        let tables = |vrf: u16| Ok(Mutex::new(Writer::new(hosts.as_ref().map(|hosts| hosts.of(vrf)))?));
+        let tables = (0..config.vrfs.len() as u16).map(tables).collect::<Result<_, _>>().map_err(no_memory)?;
         let control = Control {
             neighbours: BTreeMap::new(),
             keys: HashMap::new(),
@@ -169,6 +169,7 @@ impl Fib {
             next_hops: Mutex::new(NextHops::new(config.vrfs.len())),
             control: Mutex::new(control),
             tables,
+            hosts,
             vrfs: config.interfaces.iter().map(|interface| interface.vrf).collect(),
         };
         fib.fill(config, s, cx)?;
@@ -374,8 +375,8 @@ impl Fib {
     }
 
     /// Returns readers of the tables of each VRF for a worker.
-    pub(super) fn readers(&self) -> Box<[Reader]> {
-        (0..self.tables.len()).map(|vrf| self.tables(vrf).reader()).collect()
+    pub(super) fn readers(&self) -> Readers {
+        Readers::new((0..self.tables.len()).map(|vrf| self.tables(vrf).readers()), self.hosts.as_ref())
     }
 
     /// Returns the number of the VRF of an interface.
@@ -411,9 +412,9 @@ impl Fib {
         Duration::from_nanos(self.now.load(Ordering::Relaxed))
     }
 
-    /// Returns the number of entries of the exact-match tables, or `None` while some are locked.
+    /// Returns the number of entries of the exact-match tables, or `None` while they are locked.
     pub(super) fn host_routes(&self) -> Option<u64> {
-        (0..self.tables.len()).map(|vrf| self.try_tables(vrf).map(|tables| tables.host_routes())).sum()
+        self.hosts.as_ref().map_or(Some(0), HostRoutes::len)
     }
 
     /// Returns the number of routes that routing daemons have installed, or `None` while they are locked.
@@ -741,22 +742,21 @@ fn in_vrfs<'a, T: IntoIterator + 'a>(
     all.enumerate().flat_map(|(vrf, values)| values.into_iter().map(move |value| (vrf, value)))
 }
 
-/// Returns the number of routes to single addresses that the settings need in a VRF, for IPv4 and IPv6, including those
-/// to neighbours.
-fn count_host_routes(s: &Settings, config: &Config, vrf: usize, cx: &BuildContext) -> Result<[u64; 2], Diagnostic> {
+/// Returns the number of routes to single addresses that the settings need, for IPv4 and IPv6, including those to
+/// neighbours.
+fn count_host_routes(s: &Settings, config: &Config, cx: &BuildContext) -> Result<[u64; 2], Diagnostic> {
     let own = |interface: &Interface| 4 * (1 + interface.v4.len().max(interface.v6.len())) as u64;
-    let interfaces = config.interfaces.iter().filter(|interface| interface.vrf == vrf);
-    let neighbours = config.neighbours_max as u64 + interfaces.map(own).sum::<u64>();
+    let neighbours = config.neighbours_max as u64 + config.interfaces.iter().map(own).sum::<u64>();
     let mut counts = [neighbours; 2];
     let mut add = |net: IpNet, count: u64| counts[usize::from(net.addr().is_ipv6())] += count;
     let is_host = |net: IpNet| u64::from(net.prefix_len() == net.max_prefix_len());
-    if let Some(file) = s.routes.as_ref().filter(|_| vrf == OWN) {
+    if let Some(file) = &s.routes {
         route_file::read(cx, file, |net, _| {
             add(net, is_host(net));
             Ok(())
         })?;
     }
-    for (_, route) in in_vrfs(&s.route, s, |tenant| &tenant.route).filter(|(of, _)| *of == vrf) {
+    for (_, route) in in_vrfs(&s.route, s, |tenant| &tenant.route) {
         let net = route.prefix.0;
         let addresses = if cx.check_only { 0 } else { address_count(net).unwrap_or(0) };
         add(net, if route.hosts { addresses } else { is_host(net) });

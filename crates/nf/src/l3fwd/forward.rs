@@ -2,8 +2,7 @@
 
 use super::counters::{CounterId, DropReason};
 use super::fib::adjacency::AdjacencyKind;
-use super::fib::route_tables::Reader;
-use super::headers::{ETHERNET_LEN, Plain4, Plain6, plain4, plain6};
+use super::headers::{ETHERNET_LEN, Plain4, Plain6, plain4, plain4_if, plain6};
 use super::ports::OUTPUTS;
 use super::ports::PortInterfaces;
 use super::router::Router;
@@ -86,7 +85,7 @@ impl Node for Router {
         );
         let mut values = [0; BURST];
         let main = if not_plain == 0 {
-            self.routes[vrf].look_up4(&addresses[..n], &mut values[..n]);
+            self.routes.look_up4(vrf, &addresses[..n], &mut values[..n]);
             cx.explain(|| self.explanation(vrf, Ipv4Addr::from(addresses[0]).into(), values[0]));
             self.rewrite::<IPV4_ONLY>(cx, batch, &values, not_plain, 0)
         } else {
@@ -118,7 +117,7 @@ impl Node for Router {
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         self.poll_neighbours(cx);
         // no looked-up value is in use now: a copy that receives no packets must not delay reclamation
-        self.routes.iter_mut().for_each(Reader::idle);
+        self.routes.idle();
         if self.maintains_shared {
             self.fib.set_now(cx.now());
             if let Some(host_routes) = self.fib.host_routes() {
@@ -138,37 +137,49 @@ impl Router {
     /// Processes packets from a port of several interfaces.
     #[inline(never)]
     fn process_shared(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch) {
-        let Router { config, routes, .. } = self;
-        let Some(PortInterfaces::Several(macs)) = config.ports.get(usize::from(input)) else { return };
+        let Some(PortInterfaces::Several(macs)) = self.config.ports.get(usize::from(input)) else { return };
+        let (n, all) = (batch.len(), batch.mask());
+        let (mut addresses, mut vrfs, mut unknown) = ([0; BURST], [0; BURST], 0u64);
+        let (mut not_plain, mut at) = (0u64, 0);
+        batch.for_each(
+            #[inline(always)]
+            |packet| {
+                let (i, frame) = (at & (BURST - 1), packet.data());
+                at += 1;
+                match macs.get(dst_mac(frame)) {
+                    Some(found) => vrfs[i] = found.vrf,
+                    None => unknown |= 1 << i,
+                }
+                match plain4_if(frame, |_| true) {
+                    Some(dst) => addresses[i] = dst,
+                    None => not_plain |= 1 << i,
+                }
+            },
+        );
+        not_plain |= unknown;
         let mut values = [0; BURST];
-        let (mut not_plain, mut v6, mut at, mut first) = (0u64, 0u64, 0, None);
-        batch.for_each(|packet| {
-            let frame = packet.data();
-            let interface = frame.first_chunk().and_then(|dst| macs.get(MacAddr(*dst)));
-            let interface = interface.map(|interface| &config.interfaces[interface]);
-            let plain = interface.and_then(|interface| {
-                // look-ups of different tables overlap as far as the processor looks ahead
-                let reader = &mut routes[interface.vrf];
-                if let Some(dst) = plain4(frame, interface.mac) {
-                    return Some((interface.vrf, Ipv4Addr::from(dst).into(), reader.look_up4_one(dst)));
-                }
-                let dst = plain6(frame, interface.mac)?;
-                v6 |= 1 << at;
-                Some((interface.vrf, Ipv6Addr::from(dst).into(), reader.look_up6_one(dst)))
-            });
-            match plain {
-                Some((vrf, dst, value)) => {
-                    values[at & (BURST - 1)] = value;
-                    first.get_or_insert((vrf, dst, value));
-                }
-                None => not_plain |= 1 << at,
-            }
-            at += 1;
-        });
-        if let Some((vrf, dst, value)) = first {
-            cx.explain(|| self.explanation(vrf, dst, value));
+        if not_plain != all {
+            self.routes.look_up4_in_vrfs(&vrfs, &addresses, &mut values[..n]);
         }
-        let main = self.rewrite::<MIXED>(cx, batch, &values, not_plain, v6);
+        let mut v6 = 0;
+        if not_plain & !unknown != 0 {
+            let mut addresses6 = [0; BURST];
+            v6 = plain_ipv6(batch, not_plain & !unknown, dst_mac, &mut addresses6);
+            let mut values6 = [0; BURST];
+            self.routes.look_up6_in_vrfs(&vrfs, &addresses6, &mut values6[..n]);
+            for i in (0..n).filter(|i| v6 >> i & 1 != 0) {
+                values[i] = values6[i];
+            }
+        }
+        if not_plain & 1 == 0 {
+            let dst = Ipv4Addr::from(addresses[0]);
+            cx.explain(|| self.explanation(vrfs[0].into(), dst.into(), values[0]));
+        }
+        let main = match not_plain {
+            0 => self.rewrite::<IPV4_ONLY>(cx, batch, &values, 0, 0),
+            _ if v6 == all => self.rewrite::<IPV6_ONLY>(cx, batch, &values, 0, 0),
+            _ => self.rewrite::<MIXED>(cx, batch, &values, not_plain & !v6, v6),
+        };
         self.finish_batch(cx, input, main);
     }
 
@@ -211,7 +222,7 @@ impl Router {
             return None;
         }
         let mut values = [0; BURST];
-        self.routes[vrf].look_up6(&addresses[..n], &mut values[..n]);
+        self.routes.look_up6(vrf, &addresses[..n], &mut values[..n]);
         cx.explain(|| self.explanation(vrf, Ipv6Addr::from(addresses[0]).into(), values[0]));
         Some(self.rewrite::<IPV6_ONLY>(cx, batch, &values, 0, 0))
     }
@@ -230,25 +241,13 @@ impl Router {
         let n = batch.len();
         let all = batch.mask();
         let mut addresses6 = [0; BURST];
-        let (mut v6, mut at) = (0u64, 0);
-        batch.for_each(
-            #[inline(always)]
-            |packet| {
-                if not_plain >> at & 1 != 0
-                    && let Some(dst) = plain6(packet.data(), mac)
-                {
-                    addresses6[at & (BURST - 1)] = dst;
-                    v6 |= 1 << at;
-                }
-                at += 1;
-            },
-        );
+        let v6 = plain_ipv6(batch, not_plain, |_| mac, &mut addresses6);
         if not_plain != all {
-            self.routes[vrf].look_up4(&addresses[..n], &mut values[..n]);
+            self.routes.look_up4(vrf, &addresses[..n], &mut values[..n]);
         }
         if v6 != 0 {
             let mut values6 = [0; BURST];
-            self.routes[vrf].look_up6(&addresses6[..n], &mut values6[..n]);
+            self.routes.look_up6(vrf, &addresses6[..n], &mut values6[..n]);
             if v6 == all {
                 self.expect_ipv6 = true;
                 return self.rewrite::<IPV6_ONLY>(cx, batch, &values6, 0, 0);
@@ -338,4 +337,31 @@ impl Router {
             }
         }
     }
+}
+
+/// Returns the destination MAC address of a frame, the broadcast address if it is too short.
+#[inline(always)]
+fn dst_mac(frame: &[u8]) -> MacAddr {
+    frame.first_chunk().map_or(MacAddr::BROADCAST, |dst| MacAddr(*dst))
+}
+
+/// Returns the mask of the plain IPv6 packets in `mask` to the MAC addresses that `mac` returns for their frames, and sets
+/// their destinations.
+#[inline(always)]
+fn plain_ipv6(batch: &mut Batch, mask: u64, mac: impl Fn(&[u8]) -> MacAddr, destinations: &mut [u128; BURST]) -> u64 {
+    let (mut v6, mut at) = (0u64, 0);
+    batch.for_each(
+        #[inline(always)]
+        |packet| {
+            let frame = packet.data();
+            if mask >> at & 1 != 0
+                && let Some(dst) = plain6(frame, mac(frame))
+            {
+                destinations[at & (BURST - 1)] = dst;
+                v6 |= 1 << at;
+            }
+            at += 1;
+        },
+    );
+    v6
 }

@@ -26,6 +26,12 @@ pub(super) struct Plain6 {
 /// §5.2.2, §5.3.7).
 #[inline(always)]
 pub(super) fn plain4(frame: &[u8], mac: MacAddr) -> Option<u32> {
+    plain4_if(frame, |dst| dst == mac)
+}
+
+/// As [`plain4`], to MAC addresses for which `is_own` returns true.
+#[inline(always)]
+pub(super) fn plain4_if(frame: &[u8], is_own: impl FnOnce(MacAddr) -> bool) -> Option<u32> {
     let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
     // five loads suffice for all checks: single fields would be loaded again for the checksum
     let words = words(&h.ip);
@@ -34,7 +40,7 @@ pub(super) fn plain4(frame: &[u8], mac: MacAddr) -> Option<u32> {
     let [first, ..] = words[3].to_le_bytes();
     let total = usize::from(u16::from_be_bytes(total));
     let plain = h.ethernet.ether_type() == EtherType::IPV4
-        && h.ethernet.dst() == mac
+        && is_own(h.ethernet.dst())
         && version == 0x45
         // a length below that of the header wraps around and is too long
         && total.wrapping_sub(size_of::<Ipv4>()) <= frame.len() - size_of::<Plain4>()

@@ -13,8 +13,8 @@ pub(super) const LOCAL: u8 = 0;
 
 /// Slots of a table of MAC addresses: four times the maximum number of interfaces.
 const SLOTS: usize = 512;
-/// Interface of a slot that is empty.
-const EMPTY: u8 = u8::MAX;
+/// Slot without an interface; no interface has the broadcast address.
+const EMPTY: u64 = u64::MAX;
 
 /// The interfaces of a port.
 #[derive(Clone, Debug)]
@@ -28,31 +28,46 @@ pub(super) enum PortInterfaces {
 /// Interfaces by MAC address, with open addressing.
 #[derive(Clone, Debug)]
 pub(super) struct MacTable {
-    slots: Box<[(MacAddr, u8); SLOTS]>,
+    /// From the highest bit: MAC address, interface, VRF.
+    slots: Box<[u64; SLOTS]>,
     interfaces: Vec<usize>,
 }
 
+/// Interface with a MAC address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct MacEntry {
+    pub(super) interface: u8,
+    /// Number of its VRF.
+    pub(super) vrf: u8,
+}
+
 impl MacTable {
-    pub(super) fn new(interfaces: Vec<(MacAddr, usize)>) -> MacTable {
-        let mut slots = Box::new([(MacAddr([0; 6]), EMPTY); SLOTS]);
-        for (mac, interface) in &interfaces {
-            let mut slot = hash(*mac);
-            while slots[slot].1 != EMPTY {
+    /// Returns a table of interfaces with different addresses, at most 128.
+    pub(super) fn new(interfaces: &[(MacAddr, MacEntry)]) -> MacTable {
+        let mut slots = Box::new([EMPTY; SLOTS]);
+        for (mac, entry) in interfaces {
+            let mac = bits(*mac);
+            let mut slot = hash(mac);
+            while slots[slot] != EMPTY {
                 slot = (slot + 1) % SLOTS;
             }
-            slots[slot] = (*mac, *interface as u8);
+            slots[slot] = mac << 16 | u64::from(entry.interface) << 8 | u64::from(entry.vrf);
         }
-        MacTable { slots, interfaces: interfaces.into_iter().map(|(_, interface)| interface).collect() }
+        MacTable { slots, interfaces: interfaces.iter().map(|(_, entry)| entry.interface.into()).collect() }
     }
 
     /// Returns the interface with a MAC address.
     #[inline(always)]
-    pub(super) fn get(&self, mac: MacAddr) -> Option<usize> {
+    pub(super) fn get(&self, mac: MacAddr) -> Option<MacEntry> {
+        let mac = bits(mac);
         let mut slot = hash(mac);
         loop {
             match self.slots[slot] {
-                (_, EMPTY) => return None,
-                (own, interface) if own == mac => return Some(usize::from(interface)),
+                EMPTY => return None,
+                found if found >> 16 == mac => {
+                    let [vrf, interface, ..] = found.to_le_bytes();
+                    return Some(MacEntry { interface, vrf });
+                }
                 _ => slot = (slot + 1) % SLOTS,
             }
         }
@@ -60,9 +75,13 @@ impl MacTable {
 }
 
 #[inline(always)]
-fn hash(MacAddr([a, b, c, d, e, f]): MacAddr) -> usize {
-    let key = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.ilog2())) as usize
+fn bits(MacAddr([a, b, c, d, e, f]): MacAddr) -> u64 {
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+#[inline(always)]
+fn hash(mac: u64) -> usize {
+    (mac.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SLOTS.ilog2())) as usize
 }
 
 impl PortInterfaces {
@@ -76,7 +95,7 @@ impl PortInterfaces {
         };
         let link = ethernet::Frame::new(frame).ok()?;
         if link.header().dst().is_unicast() {
-            return table.get(link.header().dst());
+            return table.get(link.header().dst()).map(|entry| entry.interface.into());
         }
         let payload = frame.get(ETHERNET_LEN..)?;
         let (wanted, sender): (Option<IpAddr>, IpAddr) = match link.header().ether_type() {
@@ -119,14 +138,20 @@ mod tests {
     proptest! {
         #[test]
         fn mac_addresses_are_found(
-            macs in prop::collection::btree_map(any::<[u8; 6]>(), 0..128usize, 1..128),
-            others in prop::collection::vec(any::<[u8; 6]>(), 20),
+            macs in prop::collection::btree_map(unicast(), (0..128u8, any::<u8>()), 1..128),
+            others in prop::collection::vec(unicast(), 20),
         ) {
-            let macs: BTreeMap<[u8; 6], usize> = macs;
-            let table = MacTable::new(macs.iter().map(|(mac, n)| (MacAddr(*mac), *n)).collect());
+            let macs: BTreeMap<[u8; 6], MacEntry> =
+                macs.into_iter().map(|(mac, (interface, vrf))| (mac, MacEntry { interface, vrf })).collect();
+            let table = MacTable::new(&macs.iter().map(|(mac, entry)| (MacAddr(*mac), *entry)).collect::<Vec<_>>());
             for mac in macs.keys().chain(&others) {
                 prop_assert_eq!(table.get(MacAddr(*mac)), macs.get(mac).copied());
             }
+            prop_assert_eq!(table.get(MacAddr::BROADCAST), None);
         }
+    }
+
+    fn unicast() -> impl Strategy<Value = [u8; 6]> {
+        any::<[u8; 6]>().prop_map(|mac| [mac[0] & !1, mac[1], mac[2], mac[3], mac[4], mac[5]])
     }
 }

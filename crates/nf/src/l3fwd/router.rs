@@ -4,7 +4,7 @@ use super::config::Config;
 use super::counters::{CounterId, DropReason};
 use super::fib::Fib;
 use super::fib::adjacency::AdjacencyKind;
-use super::fib::route_tables::Reader;
+use super::fib::route_tables::Readers;
 use super::neighbours::queues::NeighbourQueues;
 use super::punt::limits::{Punt, PuntBuckets};
 use graph::{BoundedTable, Context, Counters, TokenBucket};
@@ -16,8 +16,7 @@ use wire::flow;
 pub(super) struct Router {
     pub(super) config: Config,
     pub(super) fib: Arc<Fib>,
-    /// Readers of the tables of each VRF.
-    pub(super) routes: Box<[Reader]>,
+    pub(super) routes: Readers,
     /// True for the copy that maintains the state shared by all copies.
     pub(super) maintains_shared: bool,
     pub(super) neighbour_queues: NeighbourQueues,
@@ -54,14 +53,14 @@ impl Router {
     /// Returns the adjacency of a destination in a VRF; of a group, the member for the packet's flow.
     pub(super) fn route4(&mut self, vrf: usize, dst: u32, frame: &[u8]) -> u32 {
         let mut value = [0];
-        self.routes[vrf].look_up4(&[dst], &mut value);
+        self.routes.look_up4(vrf, &[dst], &mut value);
         resolve_group(&self.fib, value[0], frame)
     }
 
     /// As [`route4`](Self::route4).
     pub(super) fn route6(&mut self, vrf: usize, dst: u128, frame: &[u8]) -> u32 {
         let mut value = [0];
-        self.routes[vrf].look_up6(&[dst], &mut value);
+        self.routes.look_up6(vrf, &[dst], &mut value);
         resolve_group(&self.fib, value[0], frame)
     }
 

@@ -681,7 +681,7 @@ fn a_trace_names_the_prefix_of_the_route() {
         let mut router = builder.clone().build().unwrap();
         learn_host(&mut router);
         let fib = builder.shared::<Fib>().unwrap();
-        let routes = &mut fib.readers()[super::fib::OWN];
+        let mut routes = fib.readers();
         for (address, expected) in [
             ("8.8.8.8", "route 0.0.0.0/0 via 192.0.2.1"),
             ("198.18.0.1", "route 198.18.0.0/15 via 192.0.2.9, whose MAC address is not known"),
@@ -700,8 +700,8 @@ fn a_trace_names_the_prefix_of_the_route() {
         ] {
             let (address, mut found) = (address.parse::<IpAddr>().unwrap(), [0]);
             match address {
-                IpAddr::V4(a) => routes.look_up4(&[a.to_bits()], &mut found),
-                IpAddr::V6(a) => routes.look_up6(&[a.to_bits()], &mut found),
+                IpAddr::V4(a) => routes.look_up4(super::fib::OWN, &[a.to_bits()], &mut found),
+                IpAddr::V6(a) => routes.look_up6(super::fib::OWN, &[a.to_bits()], &mut found),
             }
             assert_eq!(fib.describe(super::fib::OWN, address, found[0]), expected, "{address}");
         }

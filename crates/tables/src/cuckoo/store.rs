@@ -3,7 +3,7 @@
 use super::key::Key;
 use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::flow::Seed;
-use crate::memory::{Backing, Pages, ask_for};
+use crate::memory::{Backing, Pages, ask_for, prefetch};
 use core::marker::PhantomData;
 use core::ops::Range;
 use rustix::io::Errno;
@@ -239,14 +239,9 @@ impl<K: Key> Store<K> {
     /// Has the lines of a bucket come near.
     #[inline(always)]
     pub(super) fn prefetch(bucket: &K::Bucket) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
         for line in 0..size_of::<K::Bucket>() / 64 {
-            let at = core::ptr::from_ref(bucket).cast::<i8>().wrapping_add(line * 64);
-            // SAFETY: a prefetch of any address has no effect but on the cache.
-            unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at) };
+            prefetch(core::ptr::from_ref(bucket).cast::<i8>().wrapping_add(line * 64));
         }
-        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-        let _ = bucket;
     }
 
     pub(super) fn backing(&self) -> Backing {

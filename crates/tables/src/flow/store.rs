@@ -1,7 +1,7 @@
 //! The memory of a flow table: slots, a few to a cache line.
 
 use super::key::FlowKey;
-use crate::memory::{Memory, ask_for};
+use crate::memory::{Memory, ask_for, prefetch};
 use crate::{Backing, Pages};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -200,14 +200,7 @@ impl<K: FlowKey, V: Copy + Default> Store<K, V> {
     /// Has the line of a slot come near.
     #[inline(always)]
     pub(super) fn prefetch(&self, slot: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of any address has no effect but on the cache.
-        unsafe {
-            let at = self.base.as_ptr().wrapping_add(slot * Entry::<K, V>::STRIDE);
-            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(at.cast_const().cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = slot;
+        prefetch(self.base.as_ptr().wrapping_add(slot * Entry::<K, V>::STRIDE).cast_const().cast());
     }
 
     pub(super) fn backing(&self) -> Backing {

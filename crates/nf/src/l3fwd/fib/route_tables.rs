@@ -1,17 +1,17 @@
-//! Route tables: longest prefix match, and optionally an exact-match table for routes to single addresses that is
-//! looked up first.
+//! Route tables: longest prefix match for each VRF, and optionally an exact-match table for routes to single addresses of all
+//! VRFs that is looked up first.
 //!
 //! A changed route to a single address stays in its table, so that concurrent look-ups find it. Only a route whose new
 //! value exceeds an entry of 48 bits moves from the exact-match table to the other one.
 
-use crate::l3fwd::settings::HostTable;
-use crate::large_table::{settings, warn_small_pages};
-use core::array;
+mod host_routes;
+mod readers;
+
+pub(super) use host_routes::HostRoutes;
 use ipnet::IpNet;
-use packet::BURST;
+pub(crate) use readers::Readers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use tables::cuckoo::{self, CuckooTable, Key, Key48, Key144};
-use tables::{lpm, lpm4, lpm6};
+use tables::{cuckoo, lpm, lpm4, lpm6};
 
 /// Error of inserting a route.
 #[derive(Debug, thiserror::Error)]
@@ -26,45 +26,18 @@ pub(super) enum TableError {
 pub(in crate::l3fwd) struct Writer {
     pub(super) v4: lpm4::Writer,
     pub(super) v6: lpm6::Writer,
-    hosts: Option<(CuckooTable<Key48>, CuckooTable<Key144>)>,
-}
-
-/// Reader of the tables, one for each worker.
-pub(crate) struct Reader {
-    v4: lpm4::Reader,
-    v6: lpm6::Reader,
-    hosts: Option<Box<(cuckoo::Reader<Key48>, cuckoo::Reader<Key144>)>>,
-}
-
-fn key4(address: u32) -> Key48 {
-    Key48::vrf_ipv4(0, address)
-}
-
-fn key6(address: u128) -> Key144 {
-    Key144::vrf_ipv6(0, address)
+    hosts: Option<HostRoutes>,
 }
 
 impl Writer {
-    /// Returns empty tables. The exact-match tables have the given capacities for IPv4 and IPv6; `Lpm` ignores them.
-    pub(super) fn new(table: HostTable, hosts: [u64; 2]) -> Result<Self, TableError> {
-        let hosts = match table {
-            HostTable::Lpm => None,
-            HostTable::Exact => {
-                let v4 = CuckooTable::new(&settings::<Key48>(hosts[0]))?;
-                let v6 = CuckooTable::new(&settings::<Key144>(hosts[1]))?;
-                warn_small_pages("l3fwd", &[v4.backing(), v6.backing()]);
-                Some((v4, v6))
-            }
-        };
+    /// Returns empty tables. Routes to single addresses are in `hosts`, if there are any.
+    pub(super) fn new(hosts: Option<HostRoutes>) -> Result<Self, TableError> {
         Ok(Writer { v4: lpm4::new()?.0, v6: lpm6::new()?.0, hosts })
     }
 
-    pub(super) fn reader(&self) -> Reader {
-        Reader {
-            v4: self.v4.table().reader(),
-            v6: self.v6.table().reader(),
-            hosts: self.hosts.as_ref().map(|(v4, v6)| Box::new((v4.reader(), v6.reader()))),
-        }
+    /// Returns readers of the longest-prefix-match tables.
+    pub(super) fn readers(&self) -> (lpm4::Reader, lpm6::Reader) {
+        (self.v4.table().reader(), self.v6.table().reader())
     }
 
     /// Makes values up to `highest` fit, so that no later insertion takes the time for that.
@@ -81,45 +54,43 @@ impl Writer {
 
     /// Inserts a route or replaces its value.
     pub(super) fn insert(&mut self, net: IpNet, value: u32) -> Result<(), TableError> {
-        let Writer { v4, v6, hosts } = self;
-        match (net, hosts) {
-            (IpNet::V4(net), Some((exact, _))) if net.prefix_len() == 32 => {
-                let (address, key) = (net.network(), key4(net.network().to_bits()));
-                let fits = u16::try_from(value).ok().filter(|value| u32::from(*value) <= Key48::MAX_VALUE);
-                match fits.filter(|_| v4.get(address, 32).is_none()) {
-                    Some(value) => drop(exact.insert(key, value)?),
-                    None => {
-                        v4.insert(address, 32, value)?;
-                        exact.remove(key);
-                    }
-                }
+        let is_in_prefixes = || self.prefix_value(net).is_some();
+        match self.hosts.as_ref().filter(|_| net.prefix_len() == net.max_prefix_len()) {
+            None => self.insert_prefix(net, value),
+            Some(hosts) if HostRoutes::fits(net.addr(), value) && !is_in_prefixes() => hosts.insert(net.addr(), value),
+            Some(hosts) => {
+                let hosts = hosts.clone();
+                self.insert_prefix(net, value)?;
+                hosts.remove(net.addr());
+                Ok(())
             }
-            (IpNet::V6(net), Some((_, exact))) if net.prefix_len() == 128 => {
-                exact.insert(key6(net.network().to_bits()), value)?;
-                v6.remove(net.network(), 128);
-            }
-            (IpNet::V4(net), _) => drop(v4.insert(net.network(), net.prefix_len(), value)?),
-            (IpNet::V6(net), _) => drop(v6.insert(net.network(), net.prefix_len(), value)?),
+        }
+    }
+
+    fn insert_prefix(&mut self, net: IpNet, value: u32) -> Result<(), TableError> {
+        match net {
+            IpNet::V4(net) => drop(self.v4.insert(net.network(), net.prefix_len(), value)?),
+            IpNet::V6(net) => drop(self.v6.insert(net.network(), net.prefix_len(), value)?),
         }
         Ok(())
     }
 
+    /// Returns the value of a route in the longest-prefix-match table.
+    fn prefix_value(&self, net: IpNet) -> Option<u32> {
+        match net {
+            IpNet::V4(net) => self.v4.get(net.network(), net.prefix_len()),
+            IpNet::V6(net) => self.v6.get(net.network(), net.prefix_len()),
+        }
+    }
+
     /// Inserts a route with a tag that is not 0, or replaces one. It is in the longest-prefix-match table in any case.
     pub(super) fn insert_tagged(&mut self, net: IpNet, value: u32, tag: u8) -> Result<(), TableError> {
-        let Writer { v4, v6, hosts } = self;
         match net {
-            IpNet::V4(net) => {
-                v4.insert_tagged(net.network(), net.prefix_len(), value, tag)?;
-                if let (32, Some((exact, _))) = (net.prefix_len(), hosts) {
-                    exact.remove(key4(net.network().to_bits()));
-                }
-            }
-            IpNet::V6(net) => {
-                v6.insert_tagged(net.network(), net.prefix_len(), value, tag)?;
-                if let (128, Some((_, exact))) = (net.prefix_len(), hosts) {
-                    exact.remove(key6(net.network().to_bits()));
-                }
-            }
+            IpNet::V4(net) => drop(self.v4.insert_tagged(net.network(), net.prefix_len(), value, tag)?),
+            IpNet::V6(net) => drop(self.v6.insert_tagged(net.network(), net.prefix_len(), value, tag)?),
+        }
+        if let Some(hosts) = self.hosts.as_ref().filter(|_| net.prefix_len() == net.max_prefix_len()) {
+            hosts.remove(net.addr());
         }
         Ok(())
     }
@@ -147,45 +118,32 @@ impl Writer {
         values: &[u32],
         mut progress: impl FnMut(u64),
     ) -> Result<(), TableError> {
-        let turns = || (0..count).zip(values.iter().cycle());
-        match (net, &mut self.hosts) {
-            (IpNet::V4(net), Some((exact, _))) => {
-                let first = net.network().to_bits();
-                let entries = turns().map(|(n, value)| (key4(first + n as u32), Key48::value(*value)));
-                exact.extend(entries, progress)?;
+        if let Some(hosts) = &self.hosts {
+            return hosts.extend(net.network(), count, values, progress);
+        }
+        let turns = (0..count).zip(values.iter().cycle());
+        match net {
+            IpNet::V4(net) => {
+                let address = |n| Ipv4Addr::from_bits(net.network().to_bits() + n as u32);
+                self.v4.extend(turns.map(|(n, value)| (address(n), 32, *value)))?;
             }
-            (IpNet::V6(net), Some((_, exact))) => {
-                let first = net.network().to_bits();
-                let entries = turns().map(|(n, value)| (key6(first + u128::from(n)), *value));
-                exact.extend(entries, progress)?;
-            }
-            (IpNet::V4(net), None) => {
-                let first = net.network().to_bits();
-                let entries = turns().map(|(n, value)| (Ipv4Addr::from_bits(first + n as u32), 32, *value));
-                self.v4.extend(entries)?;
-                progress(count);
-            }
-            (IpNet::V6(net), None) => {
-                let first = net.network().to_bits();
-                let entries = turns().map(|(n, value)| (Ipv6Addr::from_bits(first + u128::from(n)), 128, *value));
-                self.v6.extend(entries)?;
-                progress(count);
+            IpNet::V6(net) => {
+                let address = |n| Ipv6Addr::from_bits(net.network().to_bits() + u128::from(n));
+                self.v6.extend(turns.map(|(n, value)| (address(n), 128, *value)))?;
             }
         }
+        progress(count);
         Ok(())
     }
 
     /// Removes the route to a single address.
     pub(super) fn remove(&mut self, address: IpAddr) {
         match address {
-            IpAddr::V4(a) => {
-                self.v4.remove(a, 32);
-                self.hosts.as_mut().map(|(exact, _)| exact.remove(key4(a.to_bits())));
-            }
-            IpAddr::V6(a) => {
-                self.v6.remove(a, 128);
-                self.hosts.as_mut().map(|(_, exact)| exact.remove(key6(a.to_bits())));
-            }
+            IpAddr::V4(a) => drop(self.v4.remove(a, 32)),
+            IpAddr::V6(a) => drop(self.v6.remove(a, 128)),
+        }
+        if let Some(hosts) = &self.hosts {
+            hosts.remove(address);
         }
     }
 
@@ -202,20 +160,14 @@ impl Writer {
     pub(super) fn get(&self, net: IpNet) -> Option<u32> {
         match net {
             _ if net.prefix_len() == net.max_prefix_len() => self.host_route(net.addr()),
-            IpNet::V4(net) => self.v4.get(net.network(), net.prefix_len()),
-            IpNet::V6(net) => self.v6.get(net.network(), net.prefix_len()),
+            _ => self.prefix_value(net),
         }
     }
 
     /// Returns the value of a route and its tag.
     pub(super) fn get_tagged(&self, net: IpNet) -> Option<(u32, u8)> {
-        let exact = match (net, &self.hosts) {
-            (IpNet::V4(net), Some((exact, _))) if net.prefix_len() == 32 => {
-                exact.get(key4(net.network().to_bits())).map(u32::from)
-            }
-            (IpNet::V6(net), Some((_, exact))) if net.prefix_len() == 128 => exact.get(key6(net.network().to_bits())),
-            _ => None,
-        };
+        let hosts = self.hosts.as_ref().filter(|_| net.prefix_len() == net.max_prefix_len());
+        let exact = hosts.and_then(|hosts| hosts.get(net.addr()));
         exact.map(|value| (value, 0)).or_else(|| match net {
             IpNet::V4(net) => self.v4.get_tagged(net.network(), net.prefix_len()),
             IpNet::V6(net) => self.v6.get_tagged(net.network(), net.prefix_len()),
@@ -246,14 +198,8 @@ impl Writer {
 
     /// Returns the value of the route to a single address.
     pub(super) fn host_route(&self, address: IpAddr) -> Option<u32> {
-        match (address, &self.hosts) {
-            (IpAddr::V4(a), Some((exact, _))) => {
-                exact.get(key4(a.to_bits())).map(u32::from).or_else(|| self.v4.get(a, 32))
-            }
-            (IpAddr::V6(a), Some((_, exact))) => exact.get(key6(a.to_bits())),
-            (IpAddr::V4(a), None) => self.v4.get(a, 32),
-            (IpAddr::V6(a), None) => self.v6.get(a, 128),
-        }
+        let exact = self.hosts.as_ref().and_then(|hosts| hosts.get(address));
+        exact.or_else(|| self.prefix_value(IpNet::from(address)))
     }
 
     /// Returns the value of the longest prefix that contains an address.
@@ -262,94 +208,6 @@ impl Writer {
             IpAddr::V4(a) => self.v4.longest(a).map(|(_, value)| value),
             IpAddr::V6(a) => self.v6.longest(a).map(|(_, value)| value),
         })
-    }
-
-    /// Returns the number of entries of the exact-match tables.
-    pub(super) fn host_routes(&self) -> u64 {
-        self.hosts.as_ref().map_or(0, |(v4, v6)| v4.len() + v6.len())
-    }
-}
-
-impl Reader {
-    /// Looks up at most a burst of addresses; `values` receives those of the longest matching prefixes, or 0.
-    #[inline(always)]
-    pub(crate) fn look_up4(&mut self, addresses: &[u32], values: &mut [u32]) {
-        match &mut self.hosts {
-            None => self.v4.look_up(addresses, values),
-            Some(hosts) => exact_first(&mut hosts.0, key4, addresses, values, |addresses, values| {
-                self.v4.look_up(addresses, values);
-            }),
-        }
-    }
-
-    /// As [`look_up4`](Self::look_up4).
-    #[inline(always)]
-    pub(crate) fn look_up6(&mut self, addresses: &[u128], values: &mut [u32]) {
-        match &mut self.hosts {
-            None => self.v6.look_up(addresses, values),
-            Some(hosts) => exact_first(&mut hosts.1, key6, addresses, values, |addresses, values| {
-                self.v6.look_up(addresses, values);
-            }),
-        }
-    }
-
-    /// Looks up one address.
-    #[inline(always)]
-    pub(crate) fn look_up4_one(&mut self, address: u32) -> u32 {
-        let exact = self.hosts.as_mut().and_then(|hosts| one(&mut hosts.0, key4(address)));
-        exact.unwrap_or_else(|| self.v4.look_up_one(address))
-    }
-
-    /// As [`look_up4_one`](Self::look_up4_one).
-    #[inline(always)]
-    pub(crate) fn look_up6_one(&mut self, address: u128) -> u32 {
-        let exact = self.hosts.as_mut().and_then(|hosts| one(&mut hosts.1, key6(address)));
-        exact.unwrap_or_else(|| self.v6.look_up_one(address))
-    }
-
-    /// Declares that no looked-up value is in use until the next look-up.
-    pub(crate) fn idle(&mut self) {
-        self.v4.idle();
-        self.v6.idle();
-    }
-}
-
-/// Looks up one key in an exact-match table.
-fn one<K: Key + Default>(exact: &mut cuckoo::Reader<K>, key: K) -> Option<u32> {
-    let mut found = [None];
-    exact.get_batch(&[key], &mut found);
-    found[0].map(Into::into)
-}
-
-/// Looks up addresses in an exact-match table, and those that are not in it by `look_up_prefixes`.
-#[inline(never)]
-fn exact_first<A: Copy + Default, K: Key + Default>(
-    exact: &mut cuckoo::Reader<K>,
-    key: impl Fn(A) -> K,
-    addresses: &[A],
-    values: &mut [u32],
-    mut look_up_prefixes: impl FnMut(&[A], &mut [u32]),
-) {
-    let n = addresses.len().min(BURST);
-    let keys: [K; BURST] = array::from_fn(|i| if i < n { key(addresses[i]) } else { K::default() });
-    let mut found = [None; BURST];
-    exact.get_batch(&keys[..n], &mut found[..n]);
-    let (mut others, mut missing, mut at) = ([A::default(); BURST], [0u8; BURST], 0);
-    for (i, (value, found)) in values.iter_mut().zip(&found[..n]).enumerate() {
-        match found {
-            Some(found) => *value = (*found).into(),
-            None => {
-                (others[at & (BURST - 1)], missing[at & (BURST - 1)]) = (addresses[i], i as u8);
-                at += 1;
-            }
-        }
-    }
-    if at > 0 {
-        let mut by_prefix = [0; BURST];
-        look_up_prefixes(&others[..at], &mut by_prefix[..at]);
-        for (&i, value) in missing.iter().zip(by_prefix).take(at) {
-            values[usize::from(i)] = value;
-        }
     }
 }
 

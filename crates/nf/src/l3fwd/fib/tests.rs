@@ -132,7 +132,7 @@ fn look_ups_of_a_new_neighbour_find_a_complete_adjacency() {
     let (next, looking_up) = (AtomicU32::new(0), AtomicU32::new(u32::MAX));
     std::thread::scope(|s| {
         s.spawn(|| {
-            let mut routes = fib.tables(OWN).reader();
+            let mut routes = fib.readers();
             loop {
                 let n = next.load(Ordering::Relaxed);
                 if n == HOSTS {
@@ -141,7 +141,7 @@ fn look_ups_of_a_new_neighbour_find_a_complete_adjacency() {
                 looking_up.store(n, Ordering::Relaxed);
                 loop {
                     let mut value = [0];
-                    routes.look_up4(&[0x0a01_0000 + n], &mut value);
+                    routes.look_up4(OWN, &[0x0a01_0000 + n], &mut value);
                     let adjacency = fib.adjacency(value[0]).load();
                     if adjacency.kind() == AdjacencyKind::Connected && next.load(Ordering::Relaxed) == n {
                         continue;

@@ -323,11 +323,11 @@ fn a_worker_finds_the_old_or_the_new_route() {
     let (ended, fib) = (Arc::new(Mutex::new(false)), Arc::new(fib));
     std::thread::scope(|s| {
         let worker = s.spawn(|| {
-            let (mut routes, mut found) = (fib.tables(OWN).reader(), 0u64);
+            let (mut routes, mut found) = (fib.readers(), 0u64);
             while !*ended.lock().unwrap() {
                 for n in 0..1000u32 {
                     let mut value = [0];
-                    routes.look_up4(&[0xc612_0000 + n], &mut value);
+                    routes.look_up4(OWN, &[0xc612_0000 + n], &mut value);
                     let adjacency = fib.adjacency(value[0]).load();
                     let hop = match adjacency.kind() {
                         AdjacencyKind::Group => fib.adjacency(fib.member(adjacency.group(), n << 22)).load(),
@@ -500,12 +500,12 @@ fn a_worker_finds_the_old_or_the_new_members_of_an_object() {
     let order = Ordering::SeqCst;
     std::thread::scope(|s| {
         s.spawn(|| {
-            let (mut routes, mut n) = (fib.tables(OWN).reader(), 0u32);
+            let (mut routes, mut n) = (fib.readers(), 0u32);
             while step.load(order) < 2000 {
                 let before = step.load(order);
                 n = n.wrapping_add(7919);
                 let mut value = [0];
-                routes.look_up4(&[address(n % ROUTES)], &mut value);
+                routes.look_up4(OWN, &[address(n % ROUTES)], &mut value);
                 let adjacency = fib.adjacency(value[0]).load();
                 assert_eq!(adjacency.kind(), AdjacencyKind::Group);
                 let number = fib.member(adjacency.group(), n << 16);

@@ -1,6 +1,8 @@
-//! Comparison of the tables with a linear scan.
+//! Comparison of the tables of two VRFs with a linear scan.
 
 use super::*;
+use core::array;
+use packet::BURST;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -33,12 +35,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn finds_the_longest_prefix_of_every_address(table in prop_oneof![Just(HostTable::Lpm), Just(HostTable::Exact)],
-                                             steps in prop::collection::vec(step(), 1..60)) {
-        let mut tables = Writer::new(table, [256, 256]).unwrap();
-        let mut reader = tables.reader();
-        let mut model = BTreeMap::new();
-        for step in steps {
+    fn finds_the_longest_prefix_of_every_address(exact in any::<bool>(),
+                                             steps in prop::collection::vec((0..2usize, step()), 1..60)) {
+        let hosts = exact.then(|| HostRoutes::new([512, 512]).unwrap());
+        let mut writers = [0, 1].map(|vrf| Writer::new(hosts.as_ref().map(|hosts| hosts.of(vrf))).unwrap());
+        let mut reader = Readers::new(writers.iter().map(Writer::readers), hosts.as_ref());
+        let mut models = [BTreeMap::new(), BTreeMap::new()];
+        for (vrf, step) in steps {
+            let (tables, model) = (&mut writers[vrf], &mut models[vrf]);
             match step {
                 Step::Insert(net, value) => {
                     tables.insert(net, value).unwrap();
@@ -60,23 +64,33 @@ proptest! {
                     }
                 }
             }
-            let longest = |address: IpAddr| {
+            let longest_in = |vrf: usize, address: IpAddr| {
+                let model: &BTreeMap<IpNet, u32> = &models[vrf];
                 let holding = model.iter().filter(|(net, _)| net.contains(&address));
                 holding.max_by_key(|(net, _)| net.prefix_len()).map(|(_, value)| *value)
             };
+            let (tables, longest) = (&writers[vrf], |address| longest_in(vrf, address));
             for from in [0, 32, 64] {
                 let four: [u32; BURST] = array::from_fn(|n| 0x0a00_0000 + from + n as u32);
                 let six: [u128; BURST] = array::from_fn(|n| (1 << 124) + u128::from(from) + n as u128);
                 let mut values = [0; BURST];
-                reader.look_up4(&four, &mut values);
+                reader.look_up4(vrf, &four, &mut values);
                 let model4 = four.map(|a| longest(Ipv4Addr::from_bits(a).into()));
                 prop_assert_eq!(values, model4.map(|value| value.unwrap_or(0)));
                 prop_assert_eq!(four.map(|a| tables.longest(Ipv4Addr::from_bits(a).into())), model4);
-                reader.look_up6(&six[..7], &mut values[..7]);
+                reader.look_up6(vrf, &six[..7], &mut values[..7]);
                 for (n, value) in values[..7].iter().enumerate() {
                     let address = Ipv6Addr::from_bits(six[n]).into();
                     prop_assert_eq!(Some(*value).filter(|value| *value != 0), longest(address));
-                    prop_assert_eq!(tables.host_route(address), model.get(&IpNet::from(address)).copied());
+                    prop_assert_eq!(tables.host_route(address), models[vrf].get(&IpNet::from(address)).copied());
+                }
+                let vrfs: [u8; BURST] = array::from_fn(|n| (n as u8 + from as u8) / 3 % 2);
+                let in_vrfs = |n: usize, address: IpAddr| longest_in(vrfs[n].into(), address).unwrap_or(0);
+                reader.look_up4_in_vrfs(&vrfs, &four, &mut values);
+                prop_assert_eq!(values, array::from_fn(|n| in_vrfs(n, Ipv4Addr::from_bits(four[n]).into())));
+                reader.look_up6_in_vrfs(&vrfs, &six, &mut values[..9]);
+                for (n, value) in values[..9].iter().enumerate() {
+                    prop_assert_eq!(*value, in_vrfs(n, Ipv6Addr::from_bits(six[n]).into()));
                 }
             }
         }
