@@ -2,7 +2,7 @@
 
 use crate::reader::Reader;
 use crate::sandbox::{Idle, SpreadBy};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
 use toml::de::DeTable;
@@ -176,8 +176,9 @@ pub struct Traffic {
     pub into: Option<String>,
     /// Source MAC address of the frames.
     pub src_mac: Option<String>,
-    /// Destination MAC address of the frames, such as that of a router's interface.
-    pub dst_mac: Option<String>,
+    /// Destination MAC address of the frames, such as that of a router's interface, or several that flows have in turn.
+    #[serde(deserialize_with = "one_or_several")]
+    pub dst_mac: Vec<String>,
     /// Prefix of the source addresses.
     pub src: Option<String>,
     /// Prefixes of the destination addresses.
@@ -186,6 +187,20 @@ pub struct Traffic {
     pub prefixes: Option<String>,
     /// Destination port.
     pub dst_port: Option<u16>,
+}
+
+/// Reads a text or a list of texts.
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a text or a list of texts")]
+    enum OneOrSeveral {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match OneOrSeveral::deserialize(deserializer)? {
+        OneOrSeveral::One(text) => vec![text],
+        OneOrSeveral::Several(texts) => texts,
+    })
 }
 
 /// Removes the `[nf]` tables from a file and returns them.

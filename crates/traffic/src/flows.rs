@@ -57,6 +57,8 @@ pub struct FlowSettings {
     pub src_mac: MacAddr,
     /// Destination address of the frames.
     pub dst_mac: MacAddr,
+    /// Destination addresses of the frames that flows have in turn instead of `dst_mac`, if there are any.
+    pub dst_macs: Vec<MacAddr>,
     /// Time to live or hop limit.
     pub ttl: u8,
     /// In which order flows take turns.
@@ -92,6 +94,7 @@ impl FlowSettings {
             dst_ports: 50_000..=50_000,
             src_mac: build::SRC_MAC,
             dst_mac: build::DST_MAC,
+            dst_macs: vec![],
             ttl: 64,
             order: Order::RoundRobin,
             seed: 0,
@@ -213,7 +216,9 @@ impl Flows {
         } else {
             Table::V6(tuples.map(|flow| V6::new(&flow)).collect())
         };
-        Ok(Self { settings: settings.into(), table, macs: None, alias })
+        let turns = settings.dst_macs.iter().cycle().take(count as usize);
+        let macs = (!settings.dst_macs.is_empty()).then(|| turns.map(|dst| front(settings.src_mac, *dst)).collect());
+        Ok(Self { settings: settings.into(), table, macs, alias })
     }
 
     /// Flows as they are listed, each with its own addresses; of `settings` only time to live, order and seed matter.
@@ -244,13 +249,7 @@ impl Flows {
             Table::V6(list.iter().map(|flow| V6::new(&of(flow))).collect())
         };
         let differ = list.iter().any(|flow| (flow.src_mac, flow.dst_mac) != (first.src_mac, first.dst_mac));
-        let front = |flow: &Flow| {
-            let mut bytes = [0; 12];
-            bytes[..6].copy_from_slice(&flow.dst_mac.0);
-            bytes[6..].copy_from_slice(&flow.src_mac.0);
-            bytes
-        };
-        let macs = differ.then(|| list.iter().map(front).collect());
+        let macs = differ.then(|| list.iter().map(|flow| front(flow.src_mac, flow.dst_mac)).collect());
         let (src_mac, dst_mac) = (first.src_mac, first.dst_mac);
         let settings = FlowSettings { count, transport, src_mac, dst_mac, ..settings };
         Ok(Self { settings: settings.into(), table, macs, alias })
@@ -347,6 +346,14 @@ impl Flows {
     pub(crate) fn fronts(&self) -> Option<&Arc<[[u8; 12]]>> {
         self.macs.as_ref()
     }
+}
+
+/// Returns the first bytes of frames with these addresses.
+fn front(MacAddr(src): MacAddr, MacAddr(dst): MacAddr) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..6].copy_from_slice(&dst);
+    bytes[6..].copy_from_slice(&src);
+    bytes
 }
 
 fn alias(order: Order, count: u32) -> Result<Option<Arc<Alias>>, NotOrder> {

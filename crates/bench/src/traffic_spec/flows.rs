@@ -30,6 +30,7 @@ pub(crate) fn flow_settings_for_stack(
     let error = |value: &str, problem: String, remedy: &str| traffic_error(file, value, problem, remedy);
     let range = |text: &str| parse_range(text).map_err(|e| error(text, e, "use a prefix such as 10.0.0.0/8"));
     let (src_mac, dst_mac) = mac_addresses(file)?;
+    let dst_macs = t.dst_mac.iter().map(|text| parse_mac(file, text)).collect::<Result<Vec<_>, _>>()?;
     let has_no_addresses = t.src.is_none() && t.dst.is_empty() && t.prefixes.is_none();
     let ipv6 = is_ipv6(t) || has_no_addresses && stack.is_some_and(|stack| stack.ipv6);
     let mut settings = if ipv6 { FlowSettings::v6() } else { FlowSettings::v4() };
@@ -39,6 +40,9 @@ pub(crate) fn flow_settings_for_stack(
     settings.count = count;
     settings.src_mac = src_mac.unwrap_or(settings.src_mac);
     settings.dst_mac = dst_mac.unwrap_or(settings.dst_mac);
+    if dst_macs.len() > 1 {
+        settings.dst_macs = dst_macs;
+    }
     if let Some(src) = &t.src {
         settings.src = range(src)?;
     }
@@ -57,18 +61,19 @@ pub(crate) fn flow_settings_for_stack(
     Ok(settings)
 }
 
-/// Returns the source and destination MAC addresses of a chain file.
+/// Returns the source and the first destination MAC address of a chain file.
 ///
 /// # Errors
 /// An invalid address.
 pub(crate) fn mac_addresses(file: &ChainFile) -> Result<(Option<MacAddr>, Option<MacAddr>), Diagnostic> {
-    let mac = |text: &Option<String>| {
-        let mac = text.as_ref().map(|text| text.parse().map_err(|_| text));
-        mac.transpose().map_err(|text| {
-            traffic_error(file, text, "is not a MAC address".to_owned(), "use an address such as 02:00:00:00:00:01")
-        })
-    };
-    Ok((mac(&file.traffic.src_mac)?, mac(&file.traffic.dst_mac)?))
+    let mac = |text: Option<&String>| text.map(|text| parse_mac(file, text)).transpose();
+    Ok((mac(file.traffic.src_mac.as_ref())?, mac(file.traffic.dst_mac.first())?))
+}
+
+fn parse_mac(file: &ChainFile, text: &str) -> Result<MacAddr, Diagnostic> {
+    text.parse().map_err(|_| {
+        traffic_error(file, text, "is not a MAC address".to_owned(), "use an address such as 02:00:00:00:00:01")
+    })
 }
 
 fn traffic_error(file: &ChainFile, value: &str, problem: String, remedy: &str) -> Diagnostic {

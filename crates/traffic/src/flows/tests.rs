@@ -79,6 +79,20 @@ fn refusals() {
 }
 
 #[test]
+fn destination_addresses_of_frames_take_turns_as_destinations_do() {
+    let dst_macs: Vec<MacAddr> = (0..3).map(|n| MacAddr([2, 0, 0, 0, 2, n])).collect();
+    let dst: Vec<AddressRange> = (0..3).map(|n| AddressRange::prefix([10, n, 0, 0].into(), 16).unwrap()).collect();
+    let flows = Flows::new(FlowSettings { count: 10, dst, dst_macs: dst_macs.clone(), ..FlowSettings::v4() }).unwrap();
+    for flow in 0..10 {
+        let (src, dst) = flows.macs(flow).unwrap();
+        assert_eq!((src, dst), (flows.settings().src_mac, dst_macs[flow as usize % 3]));
+        let IpAddr::V4(address) = flows.tuple(flow).unwrap().dst else { panic!("IPv6") };
+        assert_eq!(address.octets()[1], dst.0[5]);
+        assert_eq!(flows.reversed().macs(flow), Some((dst, src)));
+    }
+}
+
+#[test]
 fn a_list_is_taken_as_it_is() {
     let flow = |n: u8| Flow {
         src_mac: MacAddr([2, 0, 0, 0, 1, n]),
