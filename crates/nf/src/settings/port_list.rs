@@ -2,15 +2,12 @@
 
 use diagnostics::Diagnostic;
 
-/// Largest number of ports: inputs have 8-bit numbers, and flooding copies a packet for each port.
-pub(crate) const MAX_PORTS: usize = 30;
-
-/// Checks a list of 2 to 30 distinct ports. `problem` is the message for another number of ports.
+/// Checks a list of 2 to `max` distinct ports. `problem` is the message for another number of ports.
 ///
 /// # Errors
 /// The number of ports is invalid, or a port occurs twice.
-pub(crate) fn check(ports: &[String], problem: &'static str) -> Result<(), Diagnostic> {
-    if !(2..=MAX_PORTS).contains(&ports.len()) {
+pub(crate) fn check(ports: &[String], max: usize, problem: &'static str) -> Result<(), Diagnostic> {
+    if !(2..=max).contains(&ports.len()) {
         let d = Diagnostic::new(problem).key("ports").value(ports.len());
         return Err(d.remedy("write ports = [\"a\", \"b\"], with names of ports of the file"));
     }

@@ -11,6 +11,9 @@ use wire::flow;
 /// `spread`: distributes packets over several ports, as SoftNIC does over the interfaces of a virtual machine.
 pub struct Spread;
 
+/// Maximum number of ports.
+const MAX_PORTS: usize = 128;
+
 /// Selection of the port of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -26,7 +29,7 @@ enum By {
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Names of 2 to 30 ports of the chain file.
+    /// Names of 2 to 128 ports of the chain file.
     ports: Vec<String>,
     /// Selection of the port: "flow" sends all packets of a flow, in both directions, to one port; "round-robin" sends
     /// each burst to the next port.
@@ -54,7 +57,7 @@ impl Nf for Spread {
 
     fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let Settings { ports, by } = settings;
-        port_list::check(ports, "packets are spread over two to thirty ports")?;
+        port_list::check(ports, MAX_PORTS, "packets are spread over 2 to 128 ports")?;
         Ok(SpreadNode { ports: ports.len() as u8, by: *by, next: 0 })
     }
 }
