@@ -33,6 +33,11 @@ pub trait Driver: Sync {
         false
     }
 
+    /// Returns true if the device can forward as the router of a chain, with `forward = "route"`.
+    fn forwards_as_router(&self) -> bool {
+        false
+    }
+
     /// Returns true if the user's own commands start and stop the device.
     fn takes_commands(&self) -> bool {
         false

@@ -125,6 +125,7 @@ pub(super) struct Dut {
     pub(super) name: Option<Spanned<String>>,
     pub(super) kind: Option<Spanned<String>>,
     pub(super) chain: Option<Spanned<String>>,
+    pub(super) values: BTreeMap<String, String>,
     pub(super) switch: Option<Spanned<String>>,
     pub(super) needs: Vec<Spanned<String>>,
     pub(super) simulated: Option<Spanned<String>>,

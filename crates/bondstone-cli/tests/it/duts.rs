@@ -341,6 +341,30 @@ fn has_huge_pages() -> bool {
 
 const OVS: [&str; 3] = ["/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk", "ovs-vsctl", "setpriv"];
 
+/// A router whose tenants have their interfaces on the same ports. Flows are for them in turn.
+const TWO_TENANTS: &str = "bondstone = 1
+port.lan.device = \"ring:lan\"
+port.wan.device = \"ring:wan\"
+[nf.router]
+kind = \"l3fwd\"
+table = \"exact\"
+interface.lan1 = { port = \"lan\", addresses = [\"10.0.1.1/24\"], mac = \"02:00:00:00:01:01\", tenant = \"a\" }
+interface.lan2 = { port = \"lan\", addresses = [\"10.0.2.1/24\"], mac = \"02:00:00:00:01:02\", tenant = \"b\" }
+interface.wan1 = { port = \"wan\", addresses = [\"10.1.1.1/24\"], mac = \"02:00:00:00:02:01\", tenant = \"a\" }
+interface.wan2 = { port = \"wan\", addresses = [\"10.1.2.1/24\"], mac = \"02:00:00:00:02:02\", tenant = \"b\" }
+tenant.a.route = [{ prefix = \"198.18.0.0/26\", hosts = true, via = [\"10.1.1.2\"] }]
+tenant.a.neighbour = { \"10.1.1.2\" = \"02:00:00:00:03:01\" }
+tenant.b.route = [{ prefix = \"198.19.0.0/26\", via = [\"10.1.2.2\"] }]
+tenant.b.neighbour = { \"10.1.2.2\" = \"02:00:00:00:03:02\" }
+[[chain]]
+path = [\"lan\", \"router\"]
+[traffic]
+into = \"lan\"
+src = \"10.0.9.0/24\"
+dst = [\"198.18.0.0/26\", \"198.19.0.0/26\"]
+dst_mac = [\"02:00:00:00:01:01\", \"02:00:00:00:01:02\"]
+";
+
 #[test]
 fn measures_open_vswitch() {
     let _one = alone();
@@ -359,6 +383,10 @@ fn measures_open_vswitch() {
     assert!(results[0]["dut"]["chain"].as_str().unwrap().contains("in_port=1,actions=output:2"));
     assert!(results[0]["dut"]["version"].as_str().unwrap().contains('.'));
     measure(&scratch, "kind = \"ovs\"\nforward = \"bridge\"");
+    scratch.write("router.toml", TWO_TENANTS);
+    let results = measure(&scratch, "kind = \"ovs\"\nforward = \"route\"\nchain = \"router.toml\"");
+    assert!(results[0]["dut"]["chain"].as_str().unwrap().contains("add-flows"));
+    measure(&scratch, "kind = \"bondstone\"\nchain = \"router.toml\"");
     measure(&scratch, "kind = \"ovs\"\nports = \"af_packet\"");
 }
 

@@ -9,7 +9,7 @@ use crate::dut::process::{CommandLine, ContainerOptions};
 use crate::dut::spec::{ChainText, DutSpec, Ports};
 use crate::dut::started::StartedDevice;
 use crate::trial::{Disturbance, DisturbanceReport};
-use control::{Client, ClientError, Request, RuleChange, RulesChanged};
+use control::{Client, ClientError, Request, RouteChange, RuleChange};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use toml::{Table, Value};
@@ -47,11 +47,42 @@ struct Bondstone {
     chain: Option<ChainText>,
 }
 
-/// Returns the name of the first firewall of a chain file.
-fn firewall(chain: &ChainText) -> Option<String> {
-    let table: Table = chain.text.parse().ok()?;
-    let is_firewall = |nf: &Value| nf.get("kind").and_then(Value::as_str) == Some("firewall");
-    table.get("nf")?.as_table()?.iter().find(|(_, nf)| is_firewall(nf)).map(|(name, _)| name.clone())
+/// An NF whose configuration is changed while it forwards.
+enum Changing {
+    /// Rules of a firewall with this name.
+    Rules(String),
+    /// Routes of a router with this name.
+    Routes(String),
+}
+
+impl Changing {
+    /// Returns the first firewall of a chain file, or else its first router.
+    fn of(chain: &ChainText) -> Option<Changing> {
+        let table: Table = chain.text.parse().ok()?;
+        let nfs = table.get("nf")?.as_table()?;
+        let first = |kind: &str| {
+            let is_kind = |nf: &Value| nf.get("kind").and_then(Value::as_str) == Some(kind);
+            nfs.iter().find(|(_, nf)| is_kind(nf)).map(|(name, _)| name.clone())
+        };
+        first("firewall").map(Changing::Rules).or_else(|| first("l3fwd").map(Changing::Routes))
+    }
+
+    /// Returns the request that adds the entry for an even number, or removes it for the odd number after it.
+    fn request(&self, number: u64) -> Request {
+        let (add, host) = (number.is_multiple_of(2), number / 2 % 256);
+        match self {
+            Changing::Rules(nf) => {
+                let rule = format!("drop src 203.0.113.{host}");
+                let change = if add { RuleChange::Add { rule, number: Some(1) } } else { RuleChange::RemoveText(rule) };
+                Request::ChangeRules { nf: Some(nf.clone()), changes: vec![change] }
+            }
+            Changing::Routes(nf) => {
+                let prefix = format!("203.0.113.{host}/32");
+                let change = if add { RouteChange::Add(prefix + " blackhole") } else { RouteChange::Remove(prefix) };
+                Request::ChangeRoutes { nf: Some(nf.clone()), tenant: None, changes: vec![change] }
+            }
+        }
+    }
 }
 
 fn no_chain(context: &DutContext) -> DutError {
@@ -107,7 +138,7 @@ impl Device for Bondstone {
         // its messages tell the start, whatever the settings of this process are
         let log = ["--log-to", "stderr", "--log-level", "info"].map(str::to_owned);
         let mut command = command.args(["run".to_owned(), file.display().to_string()].into_iter().chain(log));
-        if firewall(chain).is_some() {
+        if Changing::of(chain).is_some() {
             command = command.args(["--control".to_owned(), control_socket(context).display().to_string()]);
         }
         let mut program = attachment.start(context, "bondstone", command, &options)?;
@@ -121,14 +152,15 @@ impl Device for Bondstone {
     fn unsupported(&self, disturbance: Disturbance) -> Option<&'static str> {
         match disturbance {
             Disturbance::Reset { .. } => Some("measure the reset of kind = \"bridge\" or \"command\""),
-            Disturbance::Changes { .. } if self.chain.as_ref().and_then(firewall).is_some() => None,
+            Disturbance::Changes { .. } if self.chain.as_ref().and_then(Changing::of).is_some() => None,
             Disturbance::Changes { .. } => {
-                Some("add a firewall to the chain, [nf.NAME] with kind = \"firewall\": its rules are changed")
+                Some("add a firewall or a router to the chain, kind = \"firewall\" or \"l3fwd\": it is changed")
             }
         }
     }
 
-    /// Changes: adds and removes rules that no test packet matches at the top of the first firewall's rule set.
+    /// Changes: adds and removes an entry that no test packet matches: a rule at the top of the first firewall's rule set,
+    /// or a route of the first router.
     fn disturb(
         &mut self,
         _: &StartedDevice,
@@ -137,24 +169,22 @@ impl Device for Bondstone {
         stop: &AtomicBool,
     ) -> Result<DisturbanceReport, DutError> {
         let Disturbance::Changes { per_second } = disturbance else { return Ok(DisturbanceReport::default()) };
-        let nf = self.chain.as_ref().and_then(firewall);
+        let Some(changing) = self.chain.as_ref().and_then(Changing::of) else {
+            return Ok(DisturbanceReport::default());
+        };
         let socket = control_socket(context);
         let client = Client::connect(&socket);
         let mut client = Some(client.map_err(|e| {
             context.error(format!("cannot connect to {}: {e}", socket.display()), "check the output of the device")
         })?);
-        let mut change = |change: RuleChange| {
+        let mut change = |request: Request| {
             let mut connected = client.take().or_else(|| Client::connect(&socket).ok())?;
-            let done = connected.call(&Request::ChangeRules { nf: nf.clone(), changes: vec![change] });
+            let done = connected.call(&request);
             // a late response must not be taken for that of the next change
             client = matches!(done, Ok(_) | Err(ClientError::Refused(_))).then_some(connected);
-            done.ok().map(|_: RulesChanged| ())
+            done.ok().map(|_: serde_json::Value| ())
         };
-        Ok(periodic::repeat_changes(per_second, stop, |n| {
-            let rule = format!("drop src 203.0.113.{}", n / 2 % 256);
-            let add = n.is_multiple_of(2);
-            change(if add { RuleChange::Add { rule, number: Some(1) } } else { RuleChange::RemoveText(rule) }).is_some()
-        }))
+        Ok(periodic::repeat_changes(per_second, stop, |n| change(changing.request(n)).is_some()))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Open vSwitch with its userspace datapath, as a private instance.
 
+mod routes;
+
 use super::common::{eal, periodic, sandbox_host::SandboxHost};
 use crate::dut::QUEUE_SIZE;
 use crate::dut::context::{Description, DutContext, DutError};
@@ -9,6 +11,9 @@ use crate::dut::process::{CommandLine, ContainerOptions, Program};
 use crate::dut::spec::{ChainText, DutSpec, Forward, Ports};
 use crate::dut::started::StartedDevice;
 use crate::trial::{Disturbance, DisturbanceReport};
+use routes::RouteFlows;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use traffic::nfpa::tables;
@@ -18,6 +23,8 @@ const VSWITCHD_DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
 /// Paths of the database schema.
 const SCHEMAS: [&str; 2] =
     ["/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvswitch/vswitch.ovsschema"];
+/// Default of the number of flows that the datapath holds.
+const MIN_FLOW_LIMIT: usize = 200_000;
 /// Name of the bridge.
 const BRIDGE: &str = "br0";
 
@@ -40,8 +47,16 @@ impl Driver for OvsDriver {
         true
     }
 
+    fn forwards_as_router(&self) -> bool {
+        true
+    }
+
     fn device(&self, spec: &DutSpec) -> Box<dyn Device + Send> {
-        Box::new(Ovs { ports: spec.ports.clone(), forward: spec.forward, chain: spec.chain.clone(), run_dir: None })
+        let (routes, chain) = match (spec.forward, spec.chain.clone()) {
+            (Forward::Route, chain) => (chain, None),
+            (_, chain) => (None, chain),
+        };
+        Box::new(Ovs { ports: spec.ports.clone(), forward: spec.forward, chain, routes, run_dir: None })
     }
 }
 
@@ -50,6 +65,8 @@ struct Ovs {
     forward: Forward,
     /// Chain whose sandboxes it connects.
     chain: Option<ChainText>,
+    /// Chain with the router as which it forwards.
+    routes: Option<ChainText>,
     /// Directory of its sockets; the work directory by default.
     run_dir: Option<PathBuf>,
 }
@@ -121,12 +138,34 @@ impl Ovs {
                 })?;
                 self.ofctl(context, "add-flows", &[&file.display().to_string()])?;
             }
-            (None, Forward::Route | Forward::Any) => {
-                let remedy = "set forward = \"ports\", \"bridge\" or \"table\"";
-                return Err(context.error("this driver does not configure routing", remedy));
+            (None, Forward::Route) => self.add_routes(context)?,
+            (None, Forward::Any) => {
+                let remedy = "set forward = \"ports\", \"bridge\", \"route\" or \"table\"";
+                return Err(context.error("this driver needs to know how to forward", remedy));
             }
         }
         Ok(())
+    }
+}
+
+impl Ovs {
+    /// Adds a flow for each route of the chain's router.
+    fn add_routes(&self, context: &mut DutContext) -> Result<(), DutError> {
+        let remedy = "name a chain file with a router: chain = \"...\"";
+        let chain = self.routes.as_ref().ok_or_else(|| context.error("has no chain", remedy))?;
+        let flows = RouteFlows::new(chain)
+            .map_err(|problem| context.error(format!("{}: {problem}", chain.file.display()), remedy))?;
+        let path = context.path("flows");
+        let written = File::create(&path).and_then(|file| {
+            let mut file = BufWriter::new(file);
+            let count = flows.write(&mut file)?;
+            file.flush().map(|()| count)
+        });
+        let count = written.map_err(|e| context.file_error(&path, &e))?;
+        // its caches hold 200,000 flows by default, and forget those without packets for 10 s, as between trials
+        let limit = format!("other_config:flow-limit={}", (2 * count).max(MIN_FLOW_LIMIT));
+        self.vsctl(context, &["set", "Open_vSwitch", ".", &limit, "other_config:max-idle=3600000"])?;
+        self.ofctl(context, "add-flows", &[&path.display().to_string()]).map(drop)
     }
 }
 

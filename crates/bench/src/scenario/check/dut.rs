@@ -69,6 +69,9 @@ impl Checker<'_> {
         traffic: &TrafficSpec,
         used: &mut Used,
     ) -> Option<CellDut> {
+        let mut parameters = parameters.clone();
+        parameters.extend(device.values.clone());
+        let parameters = &parameters;
         for need in &device.needs {
             let kind = self.substitute(need, parameters, used)?;
             if self.registry.get(&kind).is_none() {
@@ -261,14 +264,6 @@ impl Checker<'_> {
         let name = driver.name();
         let kind_span = device.kind.as_ref().or(device.switch.as_ref()).map_or(0..0, Spanned::span);
         let is_switch = device.switch.is_some();
-        if driver.runs_chain() != chain.is_some() && !is_switch {
-            let (problem, remedy) = match chain {
-                None => ("needs a chain", "add chain = \"FILE\""),
-                Some(_) => ("does not run chains", "remove chain"),
-            };
-            self.error(kind_span, name, problem, remedy);
-            return None;
-        }
         let ports = self.ports(device, driver, parameters, used)?;
         let forward = match &device.forward {
             None if is_switch => Forward::Any,
@@ -285,6 +280,15 @@ impl Checker<'_> {
                 }
             }
         };
+        let needs_chain = driver.runs_chain() || driver.forwards_as_router() && forward == Forward::Route;
+        if needs_chain != chain.is_some() && !is_switch {
+            let (problem, remedy) = match chain {
+                None => ("needs a chain", "add chain = \"FILE\""),
+                Some(_) => ("does not run chains", "remove chain"),
+            };
+            self.error(kind_span, name, problem, remedy);
+            return None;
+        }
         let interfaces = self.interfaces(device, driver, &ports)?;
         let remote = self.remote_host(device, &interfaces, parameters, used)?;
         let env = self.env(device, driver, &ports, parameters, used)?;
