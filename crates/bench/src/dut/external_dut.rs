@@ -64,6 +64,8 @@ pub struct ExternalDut {
     device: Box<dyn Device + Send>,
     context: DutContext,
     forward: Forward,
+    /// Processes whose threads have CPUs of their own, as far as they are known.
+    monitored: Vec<u32>,
     stop: Arc<AtomicBool>,
 }
 
@@ -120,7 +122,11 @@ impl ExternalDut {
         let entries: Vec<usize> = (0..started.generator_ports().len().min(2)).collect();
         let mut generator = PacketGenerator::on_cores(queues, &entries, ports.pool(), false, further_cpus, ports.eal());
         generator.set_stop_flag(stop.clone());
-        let dut = ExternalDut { started, generator, ports, device, context, forward: spec.forward, stop };
+        // sandboxes wait for the CPUs that they share with each other: that is not host interference
+        let has_sandboxes = spec.chain.as_ref().is_some_and(|chain| chain.has_sandboxes);
+        let monitored = if has_sandboxes { vec![] } else { started.processes() };
+        let forward = spec.forward;
+        let dut = ExternalDut { started, generator, ports, device, context, forward, monitored, stop };
         dut.wait_for_links()?;
         Ok(dut)
     }
@@ -209,7 +215,7 @@ impl ExternalDut {
         let mut source = traffic.packet_source();
         let frames = traffic.tcp_settings().map_or(1, |settings| settings.client_frames());
         let input = TrialInput::constant(CHECK_CONNECTIONS_PER_S * f64::from(frames), CHECK_CONNECTIONS_S);
-        let status = ProgramStatus { run_delays: RefCell::new(RunDelays::new(self.started.processes())) };
+        let status = ProgramStatus { run_delays: RefCell::new(RunDelays::new(self.monitored.clone())) };
         let (mut failed, mut attempts, warm_up_end) = (String::new(), 0, Instant::now() + WARM_UP_TIMEOUT);
         while attempts < CHECK_ATTEMPTS {
             self.check()?;
@@ -251,8 +257,8 @@ impl ExternalDut {
         further: &mut [PacketSource<'_>],
         input: &TrialInput,
     ) -> Result<TrialOutput, MeasurerError> {
-        let ExternalDut { started, generator, device, context, .. } = self;
-        let status = &ProgramStatus { run_delays: RefCell::new(RunDelays::new(started.processes())) };
+        let ExternalDut { started, generator, device, context, monitored, .. } = self;
+        let status = &ProgramStatus { run_delays: RefCell::new(RunDelays::new(monitored.clone())) };
         let Some(disturbance) = input.disturbance else { return Ok(generator.trial(status, source, further, input)?) };
         if let Some(remedy) = device.unsupported(disturbance) {
             let action = match disturbance {

@@ -56,7 +56,8 @@ pub fn loopback(spec: &DutSpec) -> Option<DutSpec> {
         Ports::VhostUser | Ports::VirtioUser | Ports::Memif | Ports::Tap => {
             let ports = vec!["in".to_owned(), "out".to_owned()];
             let text = CHAIN.to_owned();
-            let chain = ChainText { file: "wire.toml".into(), folder: PathBuf::new(), ports, text };
+            let chain =
+                ChainText { file: "wire.toml".into(), folder: PathBuf::new(), ports, text, has_sandboxes: false };
             (bondstone::BondstoneDriver.name(), Some(chain))
         }
     };

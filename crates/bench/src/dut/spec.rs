@@ -50,6 +50,8 @@ pub struct ChainText {
     pub ports: Vec<String>,
     /// Content of the file.
     pub text: String,
+    /// True if NFs are in sandboxes.
+    pub has_sandboxes: bool,
 }
 
 impl ChainText {
@@ -60,6 +62,7 @@ impl ChainText {
             folder: file.folder().to_owned(),
             ports: file.ports.iter().map(|p| p.name.clone()).collect(),
             text: file.text.clone(),
+            has_sandboxes: !file.sandboxes.is_empty(),
         }
     }
 

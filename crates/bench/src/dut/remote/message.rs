@@ -166,7 +166,13 @@ mod tests {
         std::fs::write(folder.join("routes.csv"), "10.0.0.0/8,a").unwrap();
         std::fs::write(folder.join("secret"), "x").unwrap();
         let text = "nf.r.routes = \"routes.csv\"".to_owned();
-        let chain = ChainText { file: folder.join("chain.toml"), folder: folder.clone(), ports: vec![], text };
+        let chain = ChainText {
+            file: folder.join("chain.toml"),
+            folder: folder.clone(),
+            ports: vec![],
+            text,
+            has_sandboxes: false,
+        };
         let spec = DutSpec {
             kind: "bondstone".to_owned(),
             ports: Ports::AfPacket,

@@ -160,6 +160,7 @@ mod tests {
             folder: PathBuf::new(),
             ports: vec!["lan".to_owned(), "wan".to_owned()],
             text: text.to_owned(),
+            has_sandboxes: false,
         };
         let mut written = vec![];
         let flows = RouteFlows::new(&chain).unwrap_or_else(|e| panic!("{e}"));
