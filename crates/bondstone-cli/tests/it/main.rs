@@ -20,6 +20,7 @@ mod firewall_stateful;
 mod fpm;
 mod generators;
 mod images;
+mod kernel_routes;
 mod lint;
 mod live_sessions;
 mod logs;
