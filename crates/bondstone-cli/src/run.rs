@@ -1,13 +1,16 @@
 //! `bondstone run`.
 
+mod daemon_routes;
 mod drain;
 mod fpm_servers;
 mod hand_over;
+mod kernel_routes;
 pub(crate) mod log;
 mod operations;
 mod reloader;
 mod streams;
 mod successor;
+mod taps;
 mod upgrade;
 
 pub(crate) use reloader::describe_times;
@@ -28,6 +31,7 @@ use dpdk::{Memory, PacketSocket};
 use drain::Drain;
 use fpm_servers::FpmServers;
 use graph::{FileVersion, Registry};
+use kernel_routes::KernelRoutes;
 use reloader::Reloader;
 use runtime::{Cycles, IdlePolicy, LiveNfs, Name, Options, PortSummary, Predecessor, Summary};
 use sandbox::SandboxedEngine;
@@ -203,8 +207,9 @@ impl Run {
             let (chains, idle) = (worker.chains.join(", "), idle_description(chains.idle()));
             tracing::info!(target: "run", cpu, "CPU {cpu} runs {chains}, {idle}");
         }
-        let mut fpm = FpmServers::default();
+        let (mut fpm, mut kernel_routes) = (FpmServers::default(), KernelRoutes::default());
         fpm.update(chains.engine().live_nfs(), chains.engine().file());
+        kernel_routes.update(chains.engine().live_nfs(), chains.engine().file());
         let mut reloader = Reloader::new((&file, version), registry, self.watch, &chains, planes);
         reloader.run_control_planes(&chains);
         let mut manager = match successor {
@@ -231,6 +236,8 @@ impl Run {
             }
             if reloader.take_reloaded() {
                 fpm.update(chains.engine().live_nfs(), chains.engine().file());
+                kernel_routes.update(chains.engine().live_nfs(), chains.engine().file());
+                kernel_routes.reloaded();
                 // other ports and sandboxes
                 before = Summary { errors: std::mem::take(&mut before.errors), ..chains.snapshot() };
             }
@@ -238,6 +245,7 @@ impl Run {
                 reloader.check_control_planes(&chains);
                 chains.engine().retry_representors();
                 fpm.update(chains.engine().live_nfs(), chains.engine().file());
+                kernel_routes.update(chains.engine().live_nfs(), chains.engine().file());
                 let now = chains.snapshot();
                 log_rates(has_printed.then_some(&before), &now);
                 has_printed = true;
@@ -327,7 +335,7 @@ impl Run {
         let mut planes = reloader.take_control_planes();
         planes.end_daemons();
         // its addresses are free for the next process
-        drop(fpm);
+        drop((fpm, kernel_routes));
         if let (Some(upgrade), Some(sockets)) = (upgrade.take(), &prepared) {
             server.iter().for_each(Server::release_path);
             return self.hand_over(upgrade, (chains, sockets), server, manager);

@@ -221,9 +221,10 @@ fn print_list(Tenants { tenants, .. }: &Tenants, out: &mut dyn Write) -> std::io
         let interfaces: Vec<&str> = tenant.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         let down: Vec<&str> =
             tenant.daemons.iter().filter(|daemon| daemon.pid.is_none()).map(|daemon| daemon.name.as_str()).collect();
-        let state = match (&tenant.peer, tenant.routes_max) {
+        let state = match (&tenant.peer, tenant.source.as_deref()) {
             _ if !down.is_empty() => format!("{} down", down.join(", ")),
             (Some(_), _) => "connected".to_owned(),
+            (None, Some("kernel")) => "kernel".to_owned(),
             (None, Some(_)) => "not connected".to_owned(),
             (None, None) => "none".to_owned(),
         };
@@ -254,7 +255,10 @@ fn print_details(Tenants { tenants, .. }: &Tenants, out: &mut dyn Write) -> std:
         if !tenant.prefixes.is_empty() {
             writeln!(out, "  prefixes       {}", tenant.prefixes.join(", "))?;
         }
-        if tenant.routes_max.is_some() {
+        if let Some(source) = &tenant.source {
+            writeln!(out, "  source         {source}")?;
+        }
+        if tenant.source.as_deref() == Some("fpm") {
             let peer =
                 tenant.peer.as_deref().map_or("not connected".to_owned(), |peer| format!("connected from {peer}"));
             writeln!(out, "  routing daemon {peer}")?;

@@ -3,10 +3,12 @@
 mod configure;
 mod namespace;
 mod netlink;
+mod route_monitor;
 mod tap;
 
 pub use configure::{InterfaceConfig, configure, move_to_namespace};
 pub use namespace::in_namespace;
+pub use route_monitor::{RouteMonitor, RouteNotification};
 pub use tap::{Tap, TapRead};
 
 use core::ptr::null_mut;

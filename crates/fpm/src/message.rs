@@ -11,7 +11,6 @@ const HEADER: usize = 16;
 /// Longest message, bytes: an answer with padding fits into a frame.
 const MAX_MESSAGE: usize = (MAX_FRAME - frame::HEADER) / 4 * 4;
 
-const NLM_F_REPLACE: u16 = 0x100;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
 const RTM_NEWNEXTHOP: u16 = 104;
@@ -87,8 +86,7 @@ fn parse(bytes: &[u8], kind: u16) -> Result<Message<'_>, Malformed> {
     Ok(match kind {
         RTM_NEWROUTE | RTM_DELROUTE => {
             at_least(Route::HEADERS)?;
-            let replaces = u16_at(bytes, 6) & NLM_F_REPLACE != 0;
-            Route::parse(bytes, kind == RTM_DELROUTE, replaces)?.map_or(other, Message::Route)
+            Route::parse(bytes, kind == RTM_DELROUTE, u16_at(bytes, 6))?.map_or(other, Message::Route)
         }
         RTM_NEWNEXTHOP | RTM_DELNEXTHOP => {
             at_least(NextHop::HEADERS)?;

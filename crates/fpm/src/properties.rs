@@ -42,10 +42,11 @@ fn routes() -> impl Strategy<Value = Route<'static>> {
     let table = prop_oneof![1..256u32, any::<u32>()];
     let prefix = (addresses(), 0..=128u8)
         .prop_map(|(a, len)| IpNet::new(a, if a.is_ipv4() { len / 4 } else { len }).unwrap().trunc());
-    (any::<[bool; 2]>(), table, prefix, any::<u8>(), any::<u32>(), targets()).prop_map(
-        |([removes, replaces], table, prefix, protocol, metric, target)| {
+    (any::<[bool; 3]>(), table, prefix, any::<u8>(), any::<u32>(), targets()).prop_map(
+        |([removes, replaces, appends], table, prefix, protocol, metric, target)| {
             let target = if removes { Target::Hops(vec![]) } else { target };
-            Route { removes, replaces, table, prefix, protocol, metric, target, bytes: &[] }
+            let (is_conditional, bytes) = (false, &[][..]);
+            Route { removes, replaces, appends, is_conditional, table, prefix, protocol, metric, target, bytes }
         },
     )
 }
@@ -180,9 +181,8 @@ fn check(payload: &[u8]) {
 /// Checks that an answer is a frame with the same route.
 fn check_route(route: &Route<'_>) {
     assert_eq!(route.prefix, route.prefix.trunc());
-    match &route.target {
-        Target::Hops(hops) => assert!(hops.len() <= MAX_HOPS && hops.is_empty() == route.removes),
-        _ => assert!(!route.removes),
+    if let Target::Hops(hops) = &route.target {
+        assert!(hops.len() <= MAX_HOPS && (route.removes || !hops.is_empty()));
     }
     let mut bytes = vec![0xff];
     answer(route, Verdict::Failed, &mut bytes);

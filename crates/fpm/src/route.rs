@@ -22,6 +22,11 @@ const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_NH_ID: u16 = 30;
+const RTNH_F_DEAD: u8 = 1;
+
+// linux/netlink.h
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_APPEND: u16 = 0x800;
 
 /// A route that is added, replaced or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +35,10 @@ pub struct Route<'a> {
     pub removes: bool,
     /// True for `NLM_F_REPLACE`. zebra has one route per table and prefix, so a route replaces an earlier one in any case.
     pub replaces: bool,
+    /// True for `NLM_F_APPEND`: the kernel has put the route behind others of its prefix and metric.
+    pub appends: bool,
+    /// True if the route is for packets of one TOS or source only; its target is [`Target::Unsupported`].
+    pub is_conditional: bool,
     /// Routing table: 254 is the main table, those of VRFs have other numbers.
     pub table: u32,
     /// Destination, without bits beyond the length.
@@ -38,7 +47,8 @@ pub struct Route<'a> {
     pub protocol: u8,
     /// Metric (`RTA_PRIORITY`), 0 if absent. zebra sends 20 for all routes.
     pub metric: u32,
-    /// Treatment of the packets; no hops if the route is removed.
+    /// Treatment of the packets. zebra sends no hops of a route that it removes, the kernel sends those that it removes: IPv6
+    /// routes may keep others.
     pub target: Target,
     /// The message, at least of the length of its headers.
     pub(crate) bytes: &'a [u8],
@@ -76,11 +86,11 @@ impl<'a> Route<'a> {
     /// Length of `struct nlmsghdr` and `struct rtmsg`.
     pub(crate) const HEADERS: usize = 28;
 
-    /// Parses a message of at least [`Route::HEADERS`] bytes; returns `None` if it is not about a route of these families,
-    /// or removes a route that is never supported.
+    /// Parses a message of at least [`Route::HEADERS`] bytes with these flags, `nlmsg_flags`; returns `None` if it is not
+    /// about a route of these families, or removes a route that is never supported.
     ///
     /// `struct rtmsg` (linux/rtnetlink.h): u8 family, dst_len, src_len, tos, table, protocol, scope, type, u32 flags.
-    pub(crate) fn parse(bytes: &'a [u8], removes: bool, replaces: bool) -> Result<Option<Self>, Malformed> {
+    pub(crate) fn parse(bytes: &'a [u8], removes: bool, flags: u16) -> Result<Option<Self>, Malformed> {
         let (headers, attributes) = bytes.split_at(Self::HEADERS);
         let [family, len, source_len, tos, table, protocol, _scope, kind] = headers[16..24] else { return Ok(None) };
         let v4 = match family {
@@ -88,7 +98,7 @@ impl<'a> Route<'a> {
             AF_INET6 => false,
             _ => return Ok(None),
         };
-        let mut found = RouteAttributes { table: table.into(), ..Default::default() };
+        let mut found = RouteAttributes { table: table.into(), removes, ..Default::default() };
         for attribute in Attributes::new(attributes, Self::HEADERS) {
             found.read(attribute?, v4)?;
         }
@@ -111,16 +121,19 @@ impl<'a> Route<'a> {
             .trunc();
         let (table, metric) = (found.table, found.metric);
         let target = match (selects_more, kind) {
-            _ if removes => Target::Hops(vec![]),
             (Some(unsupported), _) => Target::Unsupported(unsupported),
+            (None, 0) if removes => Target::Hops(vec![]),
             (None, kind) => found.target(kind),
         };
-        Ok(Some(Route { removes, replaces, table, prefix, protocol, metric, target, bytes }))
+        let (replaces, appends) = (flags & NLM_F_REPLACE != 0, flags & NLM_F_APPEND != 0);
+        let is_conditional = selects_more.is_some();
+        Ok(Some(Route { removes, replaces, appends, is_conditional, table, prefix, protocol, metric, target, bytes }))
     }
 }
 
 #[derive(Default)]
 struct RouteAttributes {
+    removes: bool,
     table: u32,
     metric: u32,
     destination: Option<IpAddr>,
@@ -136,7 +149,7 @@ impl RouteAttributes {
             RTA_PRIORITY => self.metric = attribute.u32()?,
             RTA_TABLE => self.table = attribute.u32()?,
             RTA_NH_ID => self.object = attribute.u32()?,
-            RTA_MULTIPATH => self.hops = Some(multipath(attribute, v4)?),
+            RTA_MULTIPATH => self.hops = Some(multipath(attribute, v4, self.removes)?),
             _ => self.hop.read(attribute, v4)?,
         }
         Ok(())
@@ -195,8 +208,9 @@ impl HopAttributes {
 }
 
 /// Reads `RTA_MULTIPATH`: records of `struct rtnexthop` (linux/rtnetlink.h; u16 length with this header, u8 flags,
-/// u8 hops, which is the weight less 1, i32 interface), each with attributes.
-fn multipath(attribute: Attribute<'_>, v4: bool) -> Result<Target, Malformed> {
+/// u8 hops, which is the weight less 1, i32 interface), each with attributes. The kernel marks next hops as dead while it
+/// does not use them, as their interface is down; those are left out of routes that are not removed.
+fn multipath(attribute: Attribute<'_>, v4: bool, removes: bool) -> Result<Target, Malformed> {
     const HEADER: usize = 8;
     let (mut rest, mut at) = (attribute.value, attribute.at + 4);
     let (mut hops, mut unsupported) = (vec![], None);
@@ -210,6 +224,7 @@ fn multipath(attribute: Attribute<'_>, v4: bool) -> Result<Target, Malformed> {
             found.read(attribute?, v4)?;
         }
         match found.hop(u16::from(rest[3]) + 1) {
+            _ if rest[2] & RTNH_F_DEAD != 0 && !removes => {}
             Ok(_) if hops.len() == MAX_HOPS => unsupported = Some(TOO_MANY_HOPS),
             Ok(hop) => hops.push(hop),
             Err(reason) => unsupported = Some(reason),
@@ -264,8 +279,11 @@ mod tests {
         ];
         let prefix = "10.6.0.0/16".parse().unwrap();
         let (table, protocol, metric, target) = (1000, 196, 20, Target::Object(25));
-        let route = Route { removes: false, replaces: true, table, prefix, protocol, metric, target, bytes: &bytes };
-        assert_eq!(parsed(&bytes), Message::Route(route));
+        let [removes, replaces, appends, is_conditional] = [false, true, false, false];
+        let bytes = &bytes;
+        let route =
+            Route { removes, replaces, appends, is_conditional, table, prefix, protocol, metric, target, bytes };
+        assert_eq!(parsed(bytes), Message::Route(route));
     }
 
     #[test]
@@ -285,6 +303,26 @@ mod tests {
         let second = [&8u16.to_ne_bytes()[..], &[0, 0], &4u32.to_ne_bytes()].concat();
         let hops = vec![hop(Some([192, 0, 2, 1].into()), 3, 256), hop(None, 4, 1)];
         assert_eq!(target(1, &attribute(9, &[first, second].concat())), Ok(Target::Hops(hops)));
+    }
+
+    /// The kernel sends the next hops that it removes, and says which it does not use.
+    #[test]
+    fn next_hops_that_are_removed_or_dead() {
+        let hop = |flags: u8, host: u8| {
+            let gateway = attribute(5, &[192, 0, 2, host]);
+            [&16u16.to_ne_bytes()[..], &[flags, 0], &3u32.to_ne_bytes(), &gateway].concat()
+        };
+        let hops = attribute(9, &[hop(0, 1), hop(RTNH_F_DEAD | 0x10, 2), hop(0x10, 3)].concat());
+        let hosts = |target: &Target| match target {
+            Target::Hops(hops) => hops.iter().map(|hop| hop.gateway.unwrap().to_string()).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(hosts(&target(1, &hops).unwrap()), ["192.0.2.1", "192.0.2.3"]);
+        assert_eq!(target(1, &attribute(9, &hop(RTNH_F_DEAD, 2))), Ok(Target::Unsupported("no next hops")));
+        let destination = attribute(1, &[10, 0, 0, 0]);
+        let bytes = message(RTM_DELROUTE, 0, &[&rtmsg(true, 8, 254, 4, 1), &destination, &hops]);
+        let Message::Route(route) = parsed(&bytes) else { panic!() };
+        assert_eq!(hosts(&route.target), ["192.0.2.1", "192.0.2.2", "192.0.2.3"]);
     }
 
     #[test]
@@ -318,6 +356,7 @@ mod tests {
         let Message::Route(route) = parsed(&bytes) else { panic!() };
         assert_eq!(route.prefix.to_string(), "::/0");
         assert_eq!(route.target, Target::Unsupported("selected by a source address"));
+        assert!(route.is_conditional);
         let bytes = message(RTM_DELROUTE, 1, &[&rtmsg, &source]);
         assert_eq!(parsed(&bytes), Message::Other { kind: RTM_DELROUTE });
         // a label of MPLS

@@ -11,6 +11,7 @@ pub(crate) const RTM_NEWNEXTHOP: u16 = 104;
 pub(crate) const RTM_DELNEXTHOP: u16 = 105;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_APPEND: u16 = 0x800;
 
 /// Returns a frame with a payload.
 pub(crate) fn frame(payload: &[u8]) -> Vec<u8> {
@@ -85,7 +86,8 @@ pub(crate) fn route(route: &Route<'_>) -> Vec<u8> {
         }
         Target::Unsupported(reason) => panic!("no message for {reason}"),
     };
-    let flags = NLM_F_REQUEST | if route.replaces { NLM_F_REPLACE } else { 0 };
+    let flag = |is_set, flag| if is_set { flag } else { 0 };
+    let flags = NLM_F_REQUEST | flag(route.replaces, NLM_F_REPLACE) | flag(route.appends, NLM_F_APPEND);
     let rtmsg = rtmsg(v4, route.prefix.prefix_len(), table, route.protocol, kind);
     message(if route.removes { RTM_DELROUTE } else { RTM_NEWROUTE }, flags, &[&rtmsg, &attributes])
 }

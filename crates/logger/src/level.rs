@@ -17,6 +17,7 @@ const MAX_TARGETS: usize = 32;
 pub const TARGETS: &[(&str, &str)] = &[
     ("control", "clients and requests of the control socket"),
     ("fpm", "connections and routes of routing daemons"),
+    ("kernel", "routes that are read from the kernel"),
     ("log", "levels, lost messages"),
     ("metrics", "requests for metrics"),
     ("nf", "messages of NFs"),

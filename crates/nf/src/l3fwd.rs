@@ -13,6 +13,7 @@ mod neighbours;
 mod operations;
 mod ports;
 mod punt;
+mod route_source;
 mod router;
 mod settings;
 mod slow_path;
@@ -24,8 +25,8 @@ pub use fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
 use graph::{BuildContext, ControlPlane, Nf, Node, Representor, TakeOver};
 pub use operations::{LiveRoutes, LiveVrf};
 use punt::limits::PuntBuckets;
+pub use route_source::{FpmSettings, KernelRoutesSettings, RouteSource};
 use router::Router;
-pub use settings::FpmSettings;
 use settings::Settings;
 
 /// `l3fwd`: an IPv4 and IPv6 router (RFC 1812, RFC 8200).

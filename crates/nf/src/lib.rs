@@ -34,7 +34,9 @@ pub use util::{Cells, Count, DropAll, Impair, Spread, Tee, Ttl, Work, decrement_
 /// State of NFs that is read and changed while they run. The copies of an NF share it.
 pub mod live {
     pub use crate::firewall::LiveRules;
-    pub use crate::l3fwd::{FpmSettings, InstalledHop, InstalledTarget, LiveRoutes, LiveVrf, Refused};
+    pub use crate::l3fwd::{
+        FpmSettings, InstalledHop, InstalledTarget, KernelRoutesSettings, LiveRoutes, LiveVrf, Refused, RouteSource,
+    };
     pub use crate::maglev::LiveBackends;
     pub use crate::nat::LiveSessions;
 }

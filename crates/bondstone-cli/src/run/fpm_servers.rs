@@ -1,26 +1,25 @@
 //! Servers to which routing daemons send the routes of routers: FPM, for each address at which one listens.
 
 mod session;
-mod tables;
 
-use config::{ChainFile, Port};
+use super::daemon_routes::{self, Counts, Tables};
+use super::taps::Taps;
+use config::ChainFile;
 use dpdk::netdev;
 use graph::Nf as _;
 use nf::L3fwd;
-use nf::live::{FpmSettings, LiveRoutes, LiveVrf};
+use nf::live::{FpmSettings, LiveRoutes, RouteSource};
 use runtime::LiveNfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::netdevice::index_to_name;
 use session::Session;
-use std::collections::{BTreeMap, HashMap};
-use std::fmt::{Display, Formatter};
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tables::Tables;
 
 /// Answers that wait for the routing daemon to read them, in bytes; it is not read from while there are more.
 const MAX_ANSWERS: usize = 1 << 20;
@@ -30,32 +29,8 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Where a server listens: namespace and address.
 type ListenAddress = (Option<String>, SocketAddr);
 
-/// Routes that arrive at a server: those of a router, or of one of its tenants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Router {
-    nf: String,
-    tenant: Option<String>,
-    settings: FpmSettings,
-}
-
-impl Router {
-    /// Returns its routes, which a reload replaces.
-    fn live(&self, nfs: &LiveNfs) -> Option<LiveVrf> {
-        nfs.shared::<LiveRoutes>(&self.nf)?.vrf(self.tenant.as_deref())
-    }
-}
-
-impl Display for Router {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        match &self.tenant {
-            Some(tenant) => write!(f, "tenant {tenant} of {}", self.nf),
-            None => write!(f, "{}", self.nf),
-        }
-    }
-}
-
-/// The names of ports by that of their tap, which a reload changes.
-type Taps = Arc<Mutex<HashMap<String, String>>>;
+/// A router, or a tenant, whose routes arrive at a server.
+type Router = daemon_routes::Router<FpmSettings>;
 
 /// The peers that are connected, by the names of router and tenant.
 type Peers = Arc<Mutex<BTreeMap<(String, Option<String>), SocketAddr>>>;
@@ -90,13 +65,12 @@ impl FpmServers {
     /// Starts and ends servers so that they are those of the routers that run. Connections of others stay. An address that
     /// cannot be used is logged and tried again with the next call.
     pub(super) fn update(&mut self, nfs: &LiveNfs, file: &ChainFile) {
-        let taps = file.ports.iter().filter_map(|port| Some((tap(port)?.to_owned(), port.name.clone())));
-        *self.taps.lock().unwrap_or_else(PoisonError::into_inner) = taps.collect();
+        self.taps.update(file);
         let mut wanted: BTreeMap<ListenAddress, Vec<Router>> = BTreeMap::new();
         for nf in nfs.of_kind(L3fwd::KIND) {
             let Some(live) = nfs.shared::<LiveRoutes>(&nf) else { continue };
             for vrf in live.vrfs() {
-                if let Some(settings) = vrf.fpm().cloned() {
+                if let Some(RouteSource::Fpm(settings)) = vrf.source().cloned() {
                     let routers = wanted.entry((settings.namespace.clone(), settings.listen)).or_default();
                     routers.push(Router { nf: nf.clone(), tenant: vrf.tenant().map(str::to_owned), settings });
                 }
@@ -165,11 +139,6 @@ fn listen((namespace, address): &ListenAddress) -> Result<TcpListener, String> {
         Ok(listener)
     };
     netdev::in_namespace(namespace.as_deref(), bind).map_err(|e| format!("cannot listen at {address}: {e}"))
-}
-
-/// Returns the name of the tap of a port.
-fn tap(port: &Port) -> Option<&str> {
-    port.device.scheme_and_target().filter(|(scheme, _)| *scheme == "tap").map(|(_, name)| name)
 }
 
 struct Server {
@@ -249,11 +218,6 @@ impl Server {
         Tables { routers: self.routers.iter().filter_map(router).collect() }
     }
 
-    /// Returns the name of the port whose tap has a name, or the name itself.
-    fn port_of(&self, netdev: String) -> String {
-        self.taps.lock().unwrap_or_else(PoisonError::into_inner).get(&netdev).cloned().unwrap_or(netdev)
-    }
-
     /// Notes the peer that is connected.
     fn set_peer(&self, peer: Option<SocketAddr>) {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +232,7 @@ impl Server {
 
     fn disconnected(&self, connection: &mut Connection, reason: &str) {
         self.set_peer(None);
-        let session::Counts { changed, refused, malformed } = connection.session.counts();
+        let Counts { changed, refused, malformed } = connection.session.counts();
         tracing::warn!(
             target: "fpm",
             "connection for {} ended, {reason}; {changed} routes changed, {refused} refused, {malformed} messages malformed",
@@ -304,7 +268,7 @@ impl Connection {
                 Ok(0) => return Err("the peer has closed it".to_owned()),
                 Ok(n) => {
                     let socket = &*stream;
-                    let interface = |index| Some(server.port_of(index_to_name(socket, index).ok()?));
+                    let interface = |index| Some(server.taps.port_of(index_to_name(socket, index).ok()?));
                     let received = session.received(n, &tables, &interface, answers, &server.end);
                     received.map_err(|e| e.to_string())?;
                 }

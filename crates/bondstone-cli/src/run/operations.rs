@@ -8,7 +8,7 @@ use control::{
 };
 use diagnostics::Diagnostic;
 use graph::Nf;
-use nf::live::{LiveBackends, LiveRoutes, LiveRules, LiveSessions, LiveVrf};
+use nf::live::{LiveBackends, LiveRoutes, LiveRules, LiveSessions, LiveVrf, RouteSource};
 use nf::{Firewall, L3fwd, Maglev, Nat44, Nat64};
 use runtime::LiveNfs;
 use std::any::Any;
@@ -77,11 +77,12 @@ pub(super) fn tenants(
         Some(Tenant {
             nf: nf.to_owned(),
             name: name.to_owned(),
-            namespace: vrf.fpm().and_then(|fpm| fpm.namespace.clone()),
+            namespace: vrf.source().and_then(RouteSource::namespace).map(str::to_owned),
             interfaces: vrf.interfaces().map(|(name, addresses)| TenantInterface { name, addresses }).collect(),
             installed_routes: vrf.installed_routes(),
-            routes_max: vrf.fpm().map(|fpm| fpm.routes_max),
-            prefixes: vrf.fpm().map_or(vec![], |fpm| fpm.prefixes.iter().map(|net| net.0.to_string()).collect()),
+            source: vrf.source().map(|source| source.name().to_owned()),
+            routes_max: vrf.source().map(RouteSource::routes_max),
+            prefixes: vrf.source().map_or(&[][..], RouteSource::prefixes).iter().map(|net| net.0.to_string()).collect(),
             peer: fpm.peer(nf, Some(name)).map(|peer| peer.to_string()),
             daemons: daemons.iter().filter(|state| state.tenant == name).map(daemon).collect(),
         })

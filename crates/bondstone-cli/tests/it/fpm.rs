@@ -1,20 +1,25 @@
 //! Routes that a real routing daemon installs over FPM.
 
 use crate::common::frr::{self, Frr};
+use crate::common::gateway::start;
 use crate::common::instance::command;
 use crate::common::lab::Lab;
 use crate::common::namespace::{Namespace, possible};
 use crate::common::{LIMIT, Running, Summary, alone};
+use ipnet::IpNet;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::io::Read as _;
+use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use wire::{EtherType, MacAddr, ethernet, ipv4, ipv6};
 
-const ZEBRA: &str = "fpm address 127.0.0.1 port 2620\n";
-const MODULE: &[&str] = &["-M", "dplane_fpm_nl"];
+pub(crate) const ZEBRA: &str = "fpm address 127.0.0.1 port 2620\n";
+pub(crate) const MODULE: &[&str] = &["-M", "dplane_fpm_nl"];
 
 /// Configuration of a bgpd at 10.2.0.`own` with a neighbor at 10.2.0.`neighbor`.
-fn bgp(own: u16, neighbor: u16, more: &str) -> String {
+pub(crate) fn bgp(own: u16, neighbor: u16, more: &str) -> String {
     format!(
         "router bgp {}\n bgp router-id 10.2.0.{own}\n no bgp ebgp-requires-policy\n no bgp network import-check\n \
          neighbor 10.2.0.{neighbor} remote-as {}\n neighbor 10.2.0.{neighbor} timers connect 1\n{more}",
@@ -37,7 +42,7 @@ fn route(lab: &Lab, prefix: &str) -> Option<String> {
 
 /// Waits until a route is this.
 #[track_caller]
-fn until_route(lab: &Lab, prefix: &str, expected: Option<&str>) {
+pub(crate) fn until_route(lab: &Lab, prefix: &str, expected: Option<&str>) {
     let deadline = Instant::now() + LIMIT;
     loop {
         let found = route(lab, prefix);
@@ -49,7 +54,7 @@ fn until_route(lab: &Lab, prefix: &str, expected: Option<&str>) {
     }
 }
 
-fn is_reached(from: &Namespace, address: &str) -> bool {
+pub(crate) fn is_reached(from: &Namespace, address: &str) -> bool {
     from.command("ping").args(["-c", "3", "-i", "0.1", "-W", "2", address]).output().unwrap().status.success()
 }
 
@@ -160,13 +165,75 @@ fn routes_of_every_type_are_installed_with_and_without_next_hop_objects() {
 }
 
 /// Returns a count of the router.
-fn count(lab: &Lab, name: &str) -> u64 {
+pub(crate) fn count(lab: &Lab, name: &str) -> u64 {
     let said = command(&lab.scratch.path("sockets"), &["stats", "--json"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     Summary(serde_json::from_str(&said.out).unwrap()).nf("router").number(&format!("/counters/{name}"))
 }
 
-/// A table of the Internet, announced by BIRD, arrives in the tables of the router by bgpd and zebra.
+/// Next hops of the full table, each with a MAC address of its own.
+const NEXT_HOPS: usize = 80;
+
+/// Returns the addresses of next hop `n`, IPv4 and IPv6, and its MAC address.
+fn next_hop(n: usize) -> (String, String, MacAddr) {
+    (format!("10.2.0.{}", 10 + n), format!("fd02::1:{n:x}"), MacAddr([2, 0, 0, 0, 9, n as u8]))
+}
+
+/// Returns the next hop of an address: that of the longest of the prefixes, which have the next hops in turn.
+fn next_hop_of(table: &HashMap<IpNet, usize>, address: IpAddr) -> Option<usize> {
+    let lengths = (0..=if address.is_ipv4() { 32 } else { 128 }).rev();
+    lengths.filter_map(|len| table.get(&IpNet::new(address, len).unwrap().trunc()).copied()).next()
+}
+
+/// Sends packets to prefixes of every next hop, IPv4 and IPv6, and sees that they leave to its MAC address.
+fn sample_next_hops(lab: &Lab, prefixes: &[&str]) {
+    let table: HashMap<IpNet, usize> =
+        prefixes.iter().enumerate().map(|(n, prefix)| (prefix.parse().unwrap(), n % NEXT_HOPS)).collect();
+    // the same in each run: prefixes from all over the table
+    let mut left: HashMap<(bool, usize), u32> =
+        (0..NEXT_HOPS).flat_map(|n| [((true, n), 3), ((false, n), 3)]).collect();
+    let mut expected: HashMap<IpAddr, usize> = HashMap::new();
+    for prefix in prefixes.iter().step_by(997).chain(prefixes.iter().step_by(101)) {
+        let net: IpNet = prefix.parse().unwrap();
+        let address = net.hosts().next().unwrap_or(net.addr());
+        let hop = next_hop_of(&table, address).unwrap();
+        let left = left.get_mut(&(address.is_ipv4(), hop)).unwrap();
+        if *left > 0 && expected.insert(address, hop).is_none() {
+            *left -= 1;
+        }
+    }
+    assert!(left.values().all(|n| *n == 0), "{left:?}");
+    // all that leaves, whatever its MAC address
+    let see = "bondstone = 1\nport.b.device = \"af_packet:b0\"\nport.seen.device = \"pcap:seen\"\n\
+               chain = [{ path = [\"b\", \"seen\"], cores = [1] }]\n";
+    let witness = start(&lab.b, &lab.scratch.write("see.toml", see));
+    for address in expected.keys() {
+        let send =
+            || UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?.send_to(b"x", (*address, 9));
+        dpdk::netdev::in_namespace(Some(&lab.a.0), send).unwrap();
+    }
+    // packets are forwarded in order
+    assert!(is_reached(&lab.a, "10.2.0.2"));
+    witness.terminate().summary(130);
+    let mut reader = pcap::Reader::open(lab.scratch.path("seen")).unwrap();
+    let mut found = 0;
+    while let Some(record) = reader.next().unwrap() {
+        let frame = ethernet::Frame::new(record.frame).unwrap();
+        let address: Option<IpAddr> = match frame.header().ether_type() {
+            EtherType::IPV4 => ipv4::Packet::new(frame.payload()).ok().map(|ip| ip.header().dst().into()),
+            EtherType::IPV6 => ipv6::Packet::new(frame.payload()).ok().map(|ip| ip.header().dst().into()),
+            _ => None,
+        };
+        if let Some(hop) = address.and_then(|address| expected.remove(&address)) {
+            assert_eq!(frame.header().dst(), next_hop(hop).2, "{address:?}");
+            found += 1;
+        }
+    }
+    assert!(expected.is_empty(), "{found} seen, not {expected:?}");
+    println!("{found} packets left to {NEXT_HOPS} next hops");
+}
+
+/// A table of the Internet, announced by BIRD with many next hops, arrives in the tables of the router by bgpd and zebra.
 #[test]
 fn a_full_table_is_announced_and_withdrawn() {
     let _one = alone();
@@ -176,20 +243,28 @@ fn a_full_table_is_announced_and_withdrawn() {
         eprintln!("skipped: needs bird and {}", file.display());
         return;
     }
-    let lab = Lab::start("full", "fpm = { namespace = \"CONTROL\", stale_time = 1 }");
-    let Lab { scratch, a, b, control, .. } = &lab;
+    let neighbours: String = (0..NEXT_HOPS)
+        .map(next_hop)
+        .map(|(v4, v6, mac)| format!("neighbour.\"{v4}\" = \"{mac}\"\nneighbour.\"{v6}\" = \"{mac}\"\n"))
+        .collect();
+    let lab = Lab::start("full", &format!("fpm = {{ namespace = \"CONTROL\", stale_time = 1 }}\n{neighbours}"));
+    let Lab { scratch, b, control, .. } = &lab;
     let mut text = String::new();
     flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut text).unwrap();
     let prefixes: Vec<&str> = text.lines().collect();
     let of = |ipv4: bool| {
-        let routes = prefixes.iter().filter(move |prefix| prefix.contains('.') == ipv4);
-        routes.map(|prefix| format!("route {prefix} blackhole;\n")).collect::<String>()
+        let routes = prefixes.iter().enumerate().filter(move |(_, prefix)| prefix.contains('.') == ipv4);
+        let hop = |n: usize| {
+            let (v4, v6, _) = next_hop(n % NEXT_HOPS);
+            if ipv4 { v4 } else { v6 }
+        };
+        routes.map(|(n, prefix)| format!("route {prefix} via {};\n", hop(n))).collect::<String>()
     };
     let configuration = format!(
         "router id 10.2.0.2;\nprotocol device {{}}\nprotocol static {{ ipv4; {} }}\nprotocol static {{ ipv6; {} }}\n\
          protocol bgp control {{ local 10.2.0.2 as 65002; neighbor 10.2.0.1 as 65001; connect retry time 1;\n\
-         ipv4 {{ import none; export all; next hop self; }};\n\
-         ipv6 {{ import none; export all; next hop address fd02::2; }}; }}\n",
+         ipv4 {{ import none; export all; }};\n\
+         ipv6 {{ import none; export all; }}; }}\n",
         of(true),
         of(false)
     );
@@ -209,8 +284,7 @@ fn a_full_table_is_announced_and_withdrawn() {
     };
     until(prefixes.len()..prefixes.len() + 5);
     println!("{} routes after {:?}", prefixes.len(), start.elapsed());
-    b.ip("addr add 1.1.1.1/32 dev lo");
-    assert!(is_reached(a, "1.1.1.1"));
+    sample_next_hops(&lab, &prefixes);
     let start = Instant::now();
     drop(bird);
     until(0..5);

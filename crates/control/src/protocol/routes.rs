@@ -20,7 +20,8 @@ pub struct Route {
     pub prefix: String,
     /// `via`, `connected`, `unreachable`, `prohibit` or `blackhole`.
     pub target: String,
-    /// `connected`, `static` if the settings or a command have added it, or `fpm` if a routing daemon has.
+    /// `connected`, `static` if the settings or a command have added it, `fpm` if a routing daemon has sent it, or `kernel`
+    /// if it is one of the kernel's routes.
     pub source: String,
     /// Interface of a connected network.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -24,6 +24,10 @@ pub struct Tenant {
     pub namespace: Option<String>,
     /// Interfaces.
     pub interfaces: Vec<TenantInterface>,
+    /// Source of the routes of its routing daemon: `fpm`, or `kernel` if they are read from the kernel of the namespace;
+    /// none if no routing daemon may install any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// Number of routes that its routing daemon has installed.
     pub installed_routes: usize,
     /// Maximum number of these routes; none if no routing daemon may install any.
@@ -32,7 +36,7 @@ pub struct Tenant {
     /// Prefixes that contain these routes; if there are none, all do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefixes: Vec<String>,
-    /// Address of the routing daemon that is connected.
+    /// Address of the routing daemon that is connected, if `source` is `fpm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// Daemons that Bondstone runs for it.

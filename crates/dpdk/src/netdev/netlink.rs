@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 /// Bytes of a message header.
 const HEADER: usize = 16;
 /// Bytes of the largest datagram of the kernel, `NLMSG_GOODSIZE` or the size of the buffer up to 32 KiB.
-const MAX_DATAGRAM: usize = 32 << 10;
+pub(super) const MAX_DATAGRAM: usize = 32 << 10;
 
 /// A socket to the kernel in the network namespace of the thread that opened it.
 pub(super) struct Netlink {
@@ -35,6 +35,11 @@ impl Netlink {
 
     /// Requests all objects of a kind, and calls `each` with the body and attributes of every one.
     pub(super) fn dump(&self, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        self.dump_messages(kind, body, &mut |message| each(&message[HEADER..]))
+    }
+
+    /// As [`dump`](Netlink::dump), with the whole messages.
+    pub(super) fn dump_messages(&self, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let sequence = self.send(kind, libc::NLM_F_DUMP, body, &[])?;
         self.receive(sequence, each)
     }
@@ -77,8 +82,8 @@ fn invalid() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the reply of the kernel is malformed")
 }
 
-/// Calls `each` with the body of every message of a datagram that has this sequence number; returns the result of the
-/// request once it is in a message.
+/// Calls `each` with every message of a datagram that has this sequence number, of which all have at least a header; returns
+/// the result of the request once it is in a message.
 fn read(mut messages: &[u8], sequence: u32, each: &mut dyn FnMut(&[u8])) -> Option<io::Result<()>> {
     while !messages.is_empty() {
         let Some((header, _)) = messages.split_first_chunk::<HEADER>() else { return Some(Err(invalid())) };
@@ -96,7 +101,7 @@ fn read(mut messages: &[u8], sequence: u32, each: &mut dyn FnMut(&[u8])) -> Opti
                     });
                 }
                 libc::NLMSG_NOOP => {}
-                _ => each(body),
+                _ => each(&messages[..len]),
             }
         }
         messages = messages.get(len.next_multiple_of(4)..).unwrap_or_default();
@@ -141,7 +146,7 @@ mod tests {
         let object = message(20, 2, b"object");
         let all = [&old[..], &object, &message(20, 3, b"of another"), &message(libc::NLMSG_DONE, 2, &[0; 4])].concat();
         assert!(matches!(read(&all, 2, &mut |body| bodies.push(body.to_vec())), Some(Ok(()))));
-        assert_eq!(bodies, [b"object"]);
+        assert_eq!(bodies, [&object[..HEADER + 6]]);
         let result = read(&old, 1, &mut |_| ());
         assert_eq!(result.unwrap().unwrap_err().raw_os_error(), Some(libc::EPERM));
     }

@@ -3,7 +3,8 @@
 use super::interface::Interface;
 use super::ports::{MacEntry, MacTable, OUTPUTS, PortInterfaces};
 use super::punt::class::PuntClass;
-use super::settings::{FpmSettings, InterfaceSettings, Settings};
+use super::route_source::RouteSource;
+use super::settings::{InterfaceSettings, Settings};
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Rate, Representor};
 use ipnet::IpNet;
@@ -23,21 +24,22 @@ const OUTPUTS_MAX: usize = 256;
 /// Maximum of the setting `neighbours_max`.
 const NEIGHBOURS_MAX: u32 = 1 << 20;
 
-/// Maximum of the setting `fpm.routes_max`: the routes that a table holds.
-const FPM_ROUTES_MAX: usize = 1 << 22;
+/// Maximum of the settings `routes_max`: the routes that a table holds.
+const INSTALLED_ROUTES_MAX: usize = 1 << 22;
 
 /// Routes for some of the interfaces: those of a tenant, or of the router itself.
 #[derive(Clone, Debug)]
 pub(super) struct Vrf {
     /// Name of the tenant.
     pub(super) tenant: Option<String>,
-    pub(super) fpm: Option<FpmSettings>,
+    /// Source of the routes of its routing daemon.
+    pub(super) source: Option<RouteSource>,
 }
 
 impl Vrf {
     /// Returns true if a routing daemon may install a route to a prefix.
     pub(super) fn is_allowed(&self, net: IpNet) -> bool {
-        let prefixes = self.fpm.as_ref().map_or(&[][..], |fpm| &fpm.prefixes);
+        let prefixes = self.source.as_ref().map_or(&[][..], RouteSource::prefixes);
         prefixes.is_empty() || prefixes.iter().any(|allowed| allowed.0.contains(&net))
     }
 }
@@ -81,13 +83,18 @@ impl Config {
         if s.reachable_time == 0 {
             return Err(invalid("reachable_time", 0, "neighbours would expire at once", "write seconds, such as 60"));
         }
-        let mut vrfs = vec![Vrf { tenant: None, fpm: s.fpm.clone() }];
-        vrfs.extend(s.tenant.iter().map(|(name, tenant)| Vrf { tenant: Some(name.clone()), fpm: tenant.fpm() }));
-        for (vrf, fpm) in vrfs.iter().filter_map(|vrf| Some((vrf, vrf.fpm.as_ref()?))) {
-            if fpm.routes_max > FPM_ROUTES_MAX {
-                let remedy = format!("write at most {FPM_ROUTES_MAX}");
-                let key = if vrf.tenant.is_some() { "tenant" } else { "fpm" };
-                return Err(invalid(key, fpm.routes_max, "maximum number of routes is out of range", &remedy));
+        let mut vrfs = vec![Vrf { tenant: None, source: s.route_source() }];
+        let tenants = s.tenant.iter();
+        vrfs.extend(tenants.map(|(name, tenant)| Vrf { tenant: Some(name.clone()), source: tenant.route_source() }));
+        for (vrf, source) in vrfs.iter().filter_map(|vrf| Some((vrf, vrf.source.as_ref()?))) {
+            if source.routes_max() > INSTALLED_ROUTES_MAX {
+                let remedy = format!("write at most {INSTALLED_ROUTES_MAX}");
+                let key = match (&vrf.tenant, source) {
+                    (Some(_), _) => "tenant",
+                    (None, RouteSource::Fpm(_)) => "fpm",
+                    (None, RouteSource::Kernel(_)) => "kernel_routes",
+                };
+                return Err(invalid(key, source.routes_max(), "maximum number of routes is out of range", &remedy));
             }
         }
         let mut interfaces: Vec<Interface> =
@@ -279,10 +286,20 @@ fn check_tenants(s: &Settings) -> Result<(), Diagnostic> {
         return Err(invalid("tenant", s.tenant.len(), "too many tenants", &format!("use {TENANTS_MAX} or fewer")));
     }
     let mut used = BTreeSet::new();
+    let one_source = "keep fpm if FRR sends routes, or kernel_routes if a daemon adds them to the kernel";
+    if s.kernel_routes.is_some() && s.fpm.is_some() {
+        return Err(invalid("kernel_routes", "fpm", "routes have two sources", one_source));
+    }
     for (name, tenant) in &s.tenant {
         let error = |value: &str, problem: &str, remedy: &str| {
             Err(invalid("tenant", value, &format!("tenant {name} {problem}"), remedy))
         };
+        if tenant.kernel_routes.is_some() && tenant.fpm.is_some() {
+            return error("kernel_routes", "has two sources of routes, as it has fpm, too", one_source);
+        }
+        if tenant.kernel_routes.is_some() && tenant.frr.is_some() {
+            return error("kernel_routes", "has daemons of FRR, which send routes by fpm", "remove kernel_routes");
+        }
         if tenant.frr.is_some() && tenant.namespace.is_none() {
             return error("frr", "has daemons, but no namespace", "add namespace = \"...\"");
         }

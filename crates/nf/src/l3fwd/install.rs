@@ -3,7 +3,7 @@
 use super::config::Vrf;
 use super::fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
 use super::operations::{LiveRoutes, LiveVrf};
-use super::settings::FpmSettings;
+use super::route_source::RouteSource;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ipnet::IpNet;
 use std::sync::{Arc, PoisonError};
@@ -73,10 +73,16 @@ impl LiveVrf {
         self.router.config.vrfs[self.vrf].tenant.as_deref()
     }
 
-    /// Returns the setting `fpm`.
+    /// Returns the source of the routes of its routing daemon: the setting `fpm` or `kernel_routes`.
     #[must_use]
-    pub fn fpm(&self) -> Option<&FpmSettings> {
-        self.router.config.vrfs[self.vrf].fpm.as_ref()
+    pub fn source(&self) -> Option<&RouteSource> {
+        self.router.config.vrfs[self.vrf].source.as_ref()
+    }
+
+    /// Returns true if the settings allow routes of a routing daemon to a prefix.
+    #[must_use]
+    pub fn is_allowed(&self, prefix: IpNet) -> bool {
+        self.router.config.vrfs[self.vrf].is_allowed(prefix)
     }
 
     /// Returns the names of its interfaces, and their addresses with prefix lengths.

@@ -4,6 +4,7 @@ use super::config::Config;
 use super::fib::adjacency::AdjacencyKind;
 use super::fib::route_file::{self, RouteTarget};
 use super::fib::{Fib, Member, NextHops, interface_of};
+use super::route_source::RouteSource;
 use control::{NextHop, Route, RouteChange, RoutesChanged, RoutesPage};
 use diagnostics::Diagnostic;
 use ipnet::IpNet;
@@ -79,6 +80,7 @@ impl LiveVrf {
     /// Describes routes with these values.
     fn routes(&self, hops: &NextHops, routes: &[(IpNet, u32)]) -> Vec<Route> {
         let LiveRoutes { fib, config, .. } = &*self.router;
+        let installed = self.source().map_or("", RouteSource::name);
         let name = |interface: usize| config.interfaces.get(interface).map(|interface| interface.name.clone());
         let described = |&(net, value): &(IpNet, u32)| {
             let adjacency = fib.adjacency(value).load();
@@ -101,7 +103,7 @@ impl LiveVrf {
                 }
             };
             let source = if is_installed {
-                "fpm"
+                installed
             } else if target == "connected" {
                 "connected"
             } else {

@@ -1,12 +1,13 @@
 //! Settings of the router.
 
 use super::punt::class::PuntClass;
+use super::route_source::{FpmSettings, KernelRoutesSettings, RouteSource};
 use crate::{Mac, Net};
 use graph::{ControlPlane, Frr, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Settings of `l3fwd`.
@@ -38,44 +39,13 @@ pub struct Settings {
     pub(super) icmp_rate: u32,
     /// Accepts the routes of a routing daemon by the Forwarding Plane Manager protocol of FRR.
     pub(super) fpm: Option<FpmSettings>,
+    /// Reads the routes of a routing daemon from the kernel, instead of `fpm`.
+    pub(super) kernel_routes: Option<KernelRoutesSettings>,
     /// Tenants by name: each has routes of its own (a VRF) for the interfaces that name it.
     pub(super) tenant: BTreeMap<String, TenantSettings>,
     /// Maximum rates of packets to the control plane, per class and interface: arp, nd, bgp, ospf, bfd, dhcp, icmp
     /// and other.
     pub(super) punt: PuntSettings,
-}
-
-/// Settings of the server that FRR's zebra sends routes to.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct FpmSettings {
-    /// Address and port at which it listens.
-    pub listen: SocketAddr,
-    /// Network namespace in which it listens, by name; the default is that of the process.
-    pub namespace: Option<String>,
-    /// Number of the routing table whose routes are this router's: 254, the main one, or that of a VRF. Routers with the
-    /// same namespace and address share a server.
-    pub table: u32,
-    /// Seconds for which routes stay after the connection has ended; those that the routing daemon has not sent again
-    /// then are removed.
-    pub stale_time: u32,
-    /// Maximum number of its routes, up to 4194304. Those beyond are answered as failed.
-    pub routes_max: usize,
-    /// Prefixes that contain its routes; others are answered as failed. The default is any.
-    pub prefixes: Vec<Net>,
-}
-
-impl Default for FpmSettings {
-    fn default() -> Self {
-        FpmSettings {
-            listen: SocketAddr::from(([127, 0, 0, 1], 2620)),
-            namespace: None,
-            table: 254,
-            stale_time: 300,
-            routes_max: 2_000_000,
-            prefixes: vec![],
-        }
-    }
 }
 
 /// Settings of an interface.
@@ -111,8 +81,10 @@ pub(super) struct TenantSettings {
     pub(super) namespace: Option<String>,
     /// Runs daemons of FRR in the namespace.
     pub(super) frr: Option<FrrSettings>,
-    /// Accepts the routes of its routing daemon; with a namespace this is the default.
+    /// Accepts the routes of its routing daemon; with a namespace and without `kernel_routes` this is the default.
     pub(super) fpm: Option<FpmSettings>,
+    /// Reads the routes of its routing daemon from the kernel, instead of `fpm`.
+    pub(super) kernel_routes: Option<KernelRoutesSettings>,
 }
 
 /// Settings of the daemons of FRR that are run for a tenant.
@@ -258,6 +230,12 @@ pub(super) enum RouteType {
 }
 
 impl Settings {
+    /// Returns the source of the routes of the router's own routing daemon.
+    pub(super) fn route_source(&self) -> Option<RouteSource> {
+        let kernel = self.kernel_routes.clone().map(RouteSource::Kernel);
+        kernel.or_else(|| self.fpm.clone().map(RouteSource::Fpm))
+    }
+
     /// Returns the names of the ports of the interfaces, in the order of inputs and outputs.
     pub(super) fn ports(&self) -> Vec<&String> {
         let ports: BTreeSet<&String> =
@@ -280,21 +258,31 @@ impl Settings {
 }
 
 impl TenantSettings {
-    /// Returns the settings of the server for its routing daemon.
-    pub(super) fn fpm(&self) -> Option<FpmSettings> {
+    /// Returns the source of the routes of its routing daemon.
+    pub(super) fn route_source(&self) -> Option<RouteSource> {
+        let namespace = |own: Option<String>| own.or_else(|| self.namespace.clone());
+        if let Some(kernel) = self.kernel_routes.clone() {
+            return Some(RouteSource::Kernel(KernelRoutesSettings {
+                namespace: namespace(kernel.namespace),
+                ..kernel
+            }));
+        }
         let fpm = self.fpm.clone().or_else(|| self.namespace.as_ref().map(|_| FpmSettings::default()))?;
-        Some(FpmSettings { namespace: fpm.namespace.or_else(|| self.namespace.clone()), ..fpm })
+        Some(RouteSource::Fpm(FpmSettings { namespace: namespace(fpm.namespace), ..fpm }))
     }
 
     /// Returns its control plane, if it is in a namespace.
     pub(super) fn control_plane(&self, name: &str) -> Option<ControlPlane> {
-        let listen = self.fpm()?.listen;
-        let frr = self.frr.as_ref().map(|frr| Frr {
-            daemons: frr.daemons.iter().map(|daemon| daemon.name().to_owned()).collect(),
-            config: frr.config.clone(),
-            values: frr.values.clone(),
-            fpm: listen,
-        });
+        let frr = |frr: &FrrSettings| {
+            let RouteSource::Fpm(FpmSettings { listen, .. }) = self.route_source()? else { return None };
+            Some(Frr {
+                daemons: frr.daemons.iter().map(|daemon| daemon.name().to_owned()).collect(),
+                config: frr.config.clone(),
+                values: frr.values.clone(),
+                fpm: listen,
+            })
+        };
+        let frr = self.frr.as_ref().and_then(frr);
         Some(ControlPlane { tenant: name.to_owned(), namespace: self.namespace.clone()?, frr })
     }
 }
@@ -313,6 +301,7 @@ impl Default for Settings {
             neighbour_queue: 16,
             icmp_rate: 100,
             fpm: None,
+            kernel_routes: None,
             tenant: BTreeMap::new(),
             punt: PuntSettings::default(),
         }

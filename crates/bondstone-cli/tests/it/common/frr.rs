@@ -19,6 +19,17 @@ pub(crate) fn installed() -> bool {
     installed
 }
 
+/// Returns the version of FRR: 8 and 4 of 8.4.4.
+pub(crate) fn version() -> (u32, u32) {
+    let said = done(Command::new(Path::new(DAEMONS).join("zebra")).arg("--version"));
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let numbers = said.split_whitespace().filter_map(|word| {
+        let mut parts = word.split('.').map(|part| part.parse::<u32>().ok());
+        Some((parts.next()??, parts.next()??))
+    });
+    numbers.into_iter().next().unwrap_or_else(|| panic!("no version in {said:?}"))
+}
+
 /// The daemons of a router, which end when this is dropped.
 pub(crate) struct Frr<'a> {
     namespace: &'a Namespace,

@@ -10,6 +10,7 @@ use super::installed::{Installed, TAGS};
 use super::next_hops::ObjectKey;
 use super::{BLACKHOLE, Fib, MARTIANS, NextHops, PROHIBITED, RouteKey, UNREACHABLE, connected, interface_of};
 use crate::l3fwd::config::Config;
+use crate::l3fwd::route_source::RouteSource;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -64,7 +65,7 @@ pub enum Refused {
     #[error("addresses that are not forwarded to (RFC 1812 section 5.3.7)")]
     Martian,
     /// The settings do not allow the prefix.
-    #[error("the setting `fpm.prefixes` does not contain it")]
+    #[error("the setting `prefixes` does not contain it")]
     NotAllowed,
     /// The most routes are installed.
     #[error("{0} routes are installed, the maximum")]
@@ -122,7 +123,7 @@ impl Fib {
             true => hops.installed[vrf].shadowed(net).map(|(value, _)| value),
             false => before.filter(|(_, tag)| *tag != 0).map(|(value, _)| value),
         };
-        let routes_max = settings.fpm.as_ref().map_or(0, |fpm| fpm.routes_max);
+        let routes_max = settings.source.as_ref().map_or(0, RouteSource::routes_max);
         if old.is_none() && hops.installed[vrf].routes >= routes_max {
             return Err(Refused::TooManyRoutes(hops.installed[vrf].routes));
         }

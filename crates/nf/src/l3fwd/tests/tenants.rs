@@ -90,6 +90,18 @@ fn next_hops_are_on_networks_of_the_tenant() {
     assert!(error(leak).contains("172.16.0.1, which is not on a network of an interface"), "{}", error(leak));
     let unknown = error("tenant.blue = {}\n");
     assert!(unknown.contains("tenant of interface c-lan is unknown"), "{unknown}");
+    for (settings, expected) in [
+        ("kernel_routes = {}\nfpm = {}\ntenant = { blue = {}, red = {} }", "routes have two sources"),
+        ("tenant = { blue = {}, red = { kernel_routes = {}, fpm = {} } }", "tenant red has two sources of routes"),
+        (
+            "tenant = { blue = {}, red = { namespace = \"red\", kernel_routes = {}, frr = {} } }",
+            "tenant red has daemons of FRR, which send routes by fpm",
+        ),
+        ("tenant = { blue = {}, red = { kernel_routes = { routes_max = 4194305 } } }", "is out of range"),
+    ] {
+        let said = error(&format!("{settings}\n"));
+        assert!(said.contains(expected), "{settings}: {said}");
+    }
 }
 
 /// A tenant is added, so that interfaces and tenants get other numbers: neighbours, installed routes and packets that wait

@@ -1,14 +1,11 @@
 //! Messages of zebra, and of peers that send others.
 
 use super::*;
+use crate::run::daemon_routes::testing::{DELETE_NEXT_HOP, DELETE_ROUTE, NEW_NEXT_HOP, NEW_ROUTE, attribute, message};
 use graph::{BuildContext, Nf};
 use nf::L3fwd;
 use nf::live::LiveRoutes;
 
-const NEW_ROUTE: u16 = 24;
-const DELETE_ROUTE: u16 = 25;
-const NEW_NEXT_HOP: u16 = 104;
-const DELETE_NEXT_HOP: u16 = 105;
 const OFFLOADED: u32 = 0x4000;
 const FAILED: u32 = 0x2000_0000;
 
@@ -59,18 +56,6 @@ impl Lab {
         let routes = self.tables.routers[0].1.page(None).unwrap().routes;
         routes.into_iter().filter(|route| route.source == "fpm").map(|route| route.prefix).collect()
     }
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut bytes = [&(4 + value.len() as u16).to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-fn message(kind: u16, body: &[Vec<u8>]) -> Vec<u8> {
-    let body = body.concat();
-    let len = 16 + body.len() as u32;
-    [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &0x501u16.to_ne_bytes(), &[0; 8], &body].concat()
 }
 
 /// A message about the route to 198.18.`n`.0/24 of a table.
@@ -137,7 +122,7 @@ fn refused_routes_leave_nothing_behind() {
     assert_eq!(lab.receive(&many(&gateway(2, 9), 254)), [FAILED; 200]);
     let flags = lab.receive(&many(&gateway(2, 3), 254));
     assert_eq!(flags.iter().filter(|flags| **flags == OFFLOADED).count(), 4);
-    let Routes { users, objects, waiting, .. } = &lab.session.routes;
+    let DaemonRoutes { users, objects, waiting, .. } = &lab.session.routes;
     assert_eq!((users.len(), objects.len(), waiting.len()), (0, 0, 0));
     // a long message does not wait
     let padding = attribute(99, &[0; 2000]);
