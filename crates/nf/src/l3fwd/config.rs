@@ -273,7 +273,6 @@ const NAMESPACE_NAME_MAX: usize = 32;
 
 /// Checks the control planes of tenants.
 fn check_tenants(s: &Settings) -> Result<(), Diagnostic> {
-    let mut used = BTreeSet::new();
     for (name, tenant) in &s.tenant {
         let error = |value: &str, problem: &str, remedy: &str| {
             Err(invalid("tenant", value, &format!("tenant {name} {problem}"), remedy))
@@ -286,9 +285,6 @@ fn check_tenants(s: &Settings) -> Result<(), Diagnostic> {
         if namespace.is_empty() || namespace.len() > NAMESPACE_NAME_MAX || !namespace.chars().all(is_name) {
             let remedy = format!("use up to {NAMESPACE_NAME_MAX} letters, digits, - and _");
             return error(namespace, "has an invalid name of a namespace", &remedy);
-        }
-        if !used.insert(namespace) {
-            return error(namespace, "has the namespace of another one", "use one for each tenant");
         }
     }
     let taps = s.interface.keys().filter(|interface| s.namespace_of(interface).is_some());
