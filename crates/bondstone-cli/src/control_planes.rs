@@ -4,6 +4,7 @@
 //! namespaces that it has created, when its standard input ends: also when the run is killed.
 
 mod frr;
+mod lock;
 mod messages;
 mod namespace;
 mod supervisor;
@@ -22,6 +23,8 @@ pub(crate) use supervisor::supervise;
 pub(crate) const COMMAND: &str = "control-planes";
 /// Longest time for which an order is waited for: daemons get 5 s to end. A service manager waits for 10 s.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
+/// Longest time for which the namespaces are waited for, which may be those of a run that ends.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest time for which the end of the supervisor is waited for.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
@@ -122,7 +125,8 @@ impl Supervisor {
         let mut line = serde_json::to_vec(order).map_err(|_| Unanswered)?;
         line.push(b'\n');
         self.orders.as_mut().ok_or(Unanswered)?.write_all(&line).map_err(|_| Unanswered)?;
-        self.replies.recv_timeout(REPLY_TIMEOUT).map_err(|_| Unanswered)
+        let timeout = if matches!(order, Order::Prepare(_)) { PREPARE_TIMEOUT } else { REPLY_TIMEOUT };
+        self.replies.recv_timeout(timeout).map_err(|_| Unanswered)
     }
 }
 

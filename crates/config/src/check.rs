@@ -2,6 +2,7 @@
 
 mod checker;
 mod clock;
+mod control_planes;
 mod paths;
 mod representors;
 mod sandboxes;
@@ -56,6 +57,7 @@ impl ChainFile {
         let mut ports = checker.ports(&parsed);
         let nfs = checker.nfs(nfs, &parsed, &ports);
         representors::add_ports(&nfs, &mut ports, &mut parsed);
+        checker.control_planes(&nfs, &ports);
         if parsed.chain.is_empty() && !checker.incomplete {
             let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
             checker.error(0..0, "chain", "the file has no chain", format!("add {example}"));

@@ -90,7 +90,8 @@ pub use headers::{HasHeader, HeaderStack, Innermost, Layer, NextHeader, NonEmpty
 pub use hop::{CurrentHop, Hop, PathId, Target};
 pub use named_enum::{Counters, Named, Numbered};
 pub use nf::{
-    BuildContext, ControlPlane, Frr, Nf, NoSettings, Representor, SharedState, Spread, SteerFn, Steering, TakeOver,
+    BuildContext, ControlPlane, Frr, Nf, NoSettings, Representor, RouteServer, SharedState, Spread, SteerFn, Steering,
+    TakeOver,
 };
 pub use node::{Either, Node, Side};
 pub use observer::{Observer, Point};

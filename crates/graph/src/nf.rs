@@ -52,6 +52,10 @@ pub trait Nf: 'static {
     fn control_planes(_: &Self::Settings) -> Vec<ControlPlane> {
         vec![]
     }
+    /// Returns the servers to which routing daemons send routes with these settings.
+    fn route_servers(_: &Self::Settings) -> Vec<RouteServer> {
+        vec![]
+    }
     /// Returns the spreading requirement with these settings, if weaker than [`SPREAD`](Nf::SPREAD).
     fn spread(_: &Self::Settings) -> Spread {
         Self::SPREAD
@@ -138,6 +142,19 @@ pub struct ControlPlane {
     pub namespace: String,
     /// Daemons of FRR that run in it.
     pub frr: Option<Frr>,
+}
+
+/// A server to which a routing daemon sends the routes of an NF, or of one of its tenants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteServer {
+    /// Name of the tenant.
+    pub tenant: Option<String>,
+    /// Network namespace in which it listens; `None` for that of the process.
+    pub namespace: Option<String>,
+    /// Address and port at which it listens.
+    pub listen: SocketAddr,
+    /// Number of the routing table.
+    pub table: u32,
 }
 
 /// Daemons of FRR.

@@ -1,6 +1,6 @@
 //! The kinds of NF that chain files can name.
 
-use crate::nf::{BuildContext, ControlPlane, Nf, Representor, Spread, SteerFn, Steering, TakeOver};
+use crate::nf::{BuildContext, ControlPlane, Nf, Representor, RouteServer, Spread, SteerFn, Steering, TakeOver};
 use crate::node::Node;
 use crate::panics;
 use crate::segment::Segment;
@@ -21,6 +21,9 @@ pub trait Factory: Send + Sync {
 
     /// Returns the control planes of the tenants ([`Nf::control_planes`]).
     fn control_planes(&self) -> Vec<ControlPlane>;
+
+    /// Returns the servers for routes ([`Nf::route_servers`]).
+    fn route_servers(&self) -> Vec<RouteServer>;
 
     /// Returns the spreading requirement ([`Nf::spread`]).
     fn spread(&self) -> Spread;
@@ -118,6 +121,10 @@ impl<N: Nf> Factory for TypedFactory<N> {
 
     fn control_planes(&self) -> Vec<ControlPlane> {
         N::control_planes(&self.0)
+    }
+
+    fn route_servers(&self) -> Vec<RouteServer> {
+        N::route_servers(&self.0)
     }
 
     fn spread(&self) -> Spread {

@@ -22,7 +22,7 @@ use config::Config;
 use diagnostics::Diagnostic;
 use fib::Fib;
 pub use fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
-use graph::{BuildContext, ControlPlane, Nf, Node, Representor, TakeOver};
+use graph::{BuildContext, ControlPlane, Nf, Node, Representor, RouteServer, TakeOver};
 pub use operations::{LiveRoutes, LiveVrf};
 use punt::limits::PuntBuckets;
 pub use route_source::{FpmSettings, KernelRoutesSettings, RouteSource};
@@ -55,6 +55,10 @@ impl Nf for L3fwd {
 
     fn control_planes(settings: &Settings) -> Vec<ControlPlane> {
         settings.tenant.iter().filter_map(|(name, tenant)| tenant.control_plane(name)).collect()
+    }
+
+    fn route_servers(settings: &Settings) -> Vec<RouteServer> {
+        settings.route_servers()
     }
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {

@@ -1,6 +1,7 @@
 //! Daemons of FRR in a namespace. The name of the namespace is also the name of their files, the *pathspace* of FRR:
 //! `vtysh -N NAME` connects to them.
 
+use super::lock;
 use super::messages::{DaemonState, Said, say};
 use super::namespace::Namespace;
 use crate::template::fill;
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 const PROGRAMS: &str = "/usr/lib/frr";
 /// Folder of the folders of sockets.
 const SOCKETS: &str = "/var/run/frr";
-/// Folder of the folders of files that only root writes.
-const PRIVATE: &str = "/run/bondstone";
 /// Time before a daemon that has ended is started again, at first and at most.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
@@ -140,7 +139,7 @@ impl Daemons {
     /// Starts the daemons with the next [`poll`](Daemons::poll).
     pub(super) fn new(tenant: &str, namespace: &Namespace, frr: &Frr) -> Daemons {
         let folder = Path::new(SOCKETS).join(namespace.name());
-        let made_namespace = namespace.made();
+        let created_namespace = namespace.created();
         let daemon = |name: String| {
             let mut command = namespace.command(&Path::new(PROGRAMS).join(&name));
             command.args(["-N", namespace.name(), "--log", "stdout", "--log-level", "warnings"]);
@@ -150,7 +149,7 @@ impl Daemons {
             // signals of a terminal are for the run
             command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let (delay, now) = (RESTART_DELAY, Instant::now());
-            let namespace = made_namespace;
+            let namespace = created_namespace;
             Daemon { name, namespace, command, process: None, started: now, due: now, delay, restarts: 0, ended: None }
         };
         for folder in [Path::new(SOCKETS), &folder] {
@@ -158,11 +157,10 @@ impl Daemons {
                 warn(tenant, &format!("{} cannot be made for the user frr: {e}", folder.display()));
             }
         }
-        let private = Path::new(PRIVATE).join(format!("frr-{}", namespace.name()));
-        let made = std::fs::create_dir_all(PRIVATE);
+        let private = Path::new(lock::FOLDER).join(format!("{}.frr", namespace.name()));
         // ignore errors: there is none
         let _ = std::fs::remove_dir_all(&private);
-        if let Err(e) = made.and_then(|()| DirBuilder::new().mode(0o700).create(&private)) {
+        if let Err(e) = DirBuilder::new().mode(0o700).create(&private) {
             warn(tenant, &format!("{}: {e}", private.display()));
         }
         Daemons {
@@ -274,7 +272,7 @@ impl Daemons {
     pub(super) fn end(&mut self) {
         for daemon in self.daemons.iter().rev() {
             if let Some(process) = &daemon.process {
-                terminate(process.id());
+                send(process.id(), Signal::TERM);
             }
         }
     }
@@ -320,7 +318,8 @@ impl Daemon {
             return false;
         }
         if let Some(pid) = self.namespace.and_then(|namespace| orphan(&self.name, folder, namespace)) {
-            terminate(pid);
+            // it does not tell its neighbors that it ends: they keep its routes until the next one is there
+            send(pid, Signal::KILL);
             self.due = Instant::now() + Duration::from_millis(200);
             return false;
         }
@@ -374,10 +373,10 @@ fn orphan(name: &str, folder: &Path, namespace: u64) -> Option<u32> {
     is_there.then_some(pid)
 }
 
-fn terminate(pid: u32) {
+fn send(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         // ignore errors: it has ended
-        let _ = kill_process(pid, Signal::TERM);
+        let _ = kill_process(pid, signal);
     }
 }
 

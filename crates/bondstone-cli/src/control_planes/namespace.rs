@@ -1,58 +1,51 @@
 //! Network namespaces of control planes.
 
+use super::lock::Lock;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
-/// A named network namespace, which is removed with this if it was created here.
+/// A named network namespace that this process has locked. It is removed with this if a supervisor has created it.
 pub(super) struct Namespace {
     name: String,
-    /// File that says which process has created it.
-    marker: Option<PathBuf>,
+    created: Option<u64>,
+    _lock: Lock,
 }
 
 impl Namespace {
-    /// Opens a namespace, or creates it.
+    /// Opens a namespace, or creates it. If another run has locked it, waits until `deadline` for its end.
     ///
     /// # Errors
     /// It cannot be created, or is that of another run.
-    pub(super) fn open(name: &str) -> Result<Namespace, String> {
-        let name = name.to_owned();
-        let exists = Path::new("/run/netns").join(&name).exists();
-        let marker = Path::new("/run/bondstone").join(format!("namespace-{name}"));
-        let owner = std::fs::read_to_string(&marker).ok().and_then(|text| text.trim().parse::<u32>().ok());
-        let owner = owner.filter(|pid| *pid != std::process::id());
-        match owner {
-            Some(pid) if exists && Path::new("/proc").join(pid.to_string()).exists() => {
-                return Err(format!("network namespace {name} is that of process {pid}; name another one"));
-            }
-            // one of a process that was killed
-            Some(_) if exists => {}
-            _ if exists => return Ok(Namespace { name, marker: None }),
-            _ => {
-                ip(&["netns", "add", &name]).map_err(|e| {
+    pub(super) fn open(name: &str, deadline: Instant) -> Result<Namespace, String> {
+        let mut lock = Lock::take(name, deadline)?;
+        let existing = number(name);
+        let before = lock.created_before();
+        let created = match existing {
+            // that of a supervisor that was killed, or of the administrator
+            Some(existing) => before.filter(|before| *before == existing),
+            None => {
+                ip(&["netns", "add", name]).map_err(|e| {
                     format!("network namespace {name} cannot be created: {e}; run as root, and install iproute2")
                 })?;
+                number(name)
             }
-        }
-        let write = || {
-            std::fs::create_dir_all("/run/bondstone")?;
-            std::fs::write(&marker, std::process::id().to_string())
         };
-        if let Err(e) = write() {
-            drop(Namespace { name, marker: Some(marker.clone()) });
-            return Err(format!("{}: {e}", marker.display()));
+        let recorded = lock.record(created);
+        let namespace = Namespace { name: name.to_owned(), created, _lock: lock };
+        recorded.map_err(|e| format!("lock of network namespace {name}: {e}"))?;
+        if created.is_some() {
+            // ignore errors: it may be up
+            let _ = ip(&["-n", name, "link", "set", "lo", "up"]);
         }
-        // created before, perhaps: not an error if it is up
-        let _ = ip(&["-n", &name, "link", "set", "lo", "up"]);
-        Ok(Namespace { name, marker: Some(marker) })
+        Ok(namespace)
     }
 
-    /// Returns its number if a supervisor has made it.
-    pub(super) fn made(&self) -> Option<u64> {
-        self.marker.as_ref()?;
-        std::fs::metadata(Path::new("/run/netns").join(&self.name)).ok().map(|found| found.ino())
+    /// Returns its number if a supervisor has created it.
+    pub(super) fn created(&self) -> Option<u64> {
+        self.created
     }
 
     pub(super) fn name(&self) -> &str {
@@ -69,12 +62,17 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        if let Some(marker) = &self.marker {
+        // another one of this name is not removed
+        if self.created.is_some() && self.created == number(&self.name) {
             // ignore errors: another program has removed it
             let _ = ip(&["netns", "del", &self.name]);
-            let _ = std::fs::remove_file(marker);
         }
     }
+}
+
+/// Returns the number of a namespace, if it exists.
+fn number(name: &str) -> Option<u64> {
+    std::fs::metadata(Path::new("/run/netns").join(name)).ok().map(|found| found.ino())
 }
 
 /// Runs `ip`.

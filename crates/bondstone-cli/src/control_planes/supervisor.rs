@@ -18,6 +18,9 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Time that daemons get to end.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time for which the namespaces of a run that is ending are waited for: longer than its daemons get.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// A control plane.
 struct Plane {
     namespace: Namespace,
@@ -66,16 +69,12 @@ fn execute(order: Order, planes: &mut BTreeMap<String, Plane>) -> Result<(), Str
             Ok(())
         }
         Order::Prepare(wanted) => {
-            for (n, plane) in wanted.iter().enumerate() {
-                if wanted[..n].iter().any(|other| other.namespace == plane.namespace) {
-                    return Err(format!("two tenants have the namespace {}", plane.namespace));
-                }
-            }
+            let deadline = Instant::now() + LOCK_TIMEOUT;
             for ControlPlane { tenant, namespace, frr } in wanted {
                 let of = |e: String| format!("tenant {tenant}: {e}");
                 frr.map_or(Ok(()), |frr| super::frr::check(&frr)).map_err(of)?;
                 if let Entry::Vacant(vacant) = planes.entry(namespace) {
-                    let namespace = Namespace::open(vacant.key()).map_err(of)?;
+                    let namespace = Namespace::open(vacant.key(), deadline).map_err(of)?;
                     vacant.insert(Plane { namespace, running: None });
                 }
             }

@@ -5,11 +5,13 @@ mod tables;
 #[cfg(test)]
 pub(super) mod testing;
 
+use core::ops::{AddAssign, Sub};
 use core::sync::atomic::{AtomicBool, Ordering};
 use fpm::{Hop, Message, MessageError, NextHop, NextHops, Target, Verdict};
 use ipnet::IpNet;
 use nf::live::{InstalledHop, InstalledTarget, LiveVrf};
 pub(super) use router::Router;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 pub(super) use tables::Tables;
 
@@ -29,8 +31,28 @@ pub(super) struct Counts {
     pub(super) changed: u64,
     /// Changes of routes and next hops that were not made.
     pub(super) refused: u64,
-    /// Messages that are not valid.
+    /// Messages and frames that are not valid.
     pub(super) malformed: u64,
+}
+
+impl Sub for Counts {
+    type Output = Counts;
+    fn sub(self, before: Counts) -> Counts {
+        let Counts { changed, refused, malformed } = before;
+        Counts {
+            changed: self.changed - changed,
+            refused: self.refused - refused,
+            malformed: self.malformed - malformed,
+        }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, Counts { changed, refused, malformed }: Counts) {
+        self.changed += changed;
+        self.refused += refused;
+        self.malformed += malformed;
+    }
 }
 
 /// State of the routes of a connection, or of a kernel.
@@ -58,9 +80,19 @@ pub(super) enum Source {
     Kernel,
 }
 
+/// An interface that a routing daemon names by the number that its kernel has for it.
+pub(super) enum Netdev {
+    /// The interface of this name.
+    Named(String),
+    /// None of the namespace.
+    Missing,
+    /// One of another kernel, such as that of a virtual machine.
+    Elsewhere,
+}
+
 /// Numbers that routers have for interfaces, by that of the kernel and of the routing table.
 pub(super) struct Interfaces<'a> {
-    name: &'a dyn Fn(u32) -> Option<String>,
+    netdev: &'a dyn Fn(u32) -> Netdev,
     numbers: HashMap<(u32, u32), Option<usize>>,
 }
 
@@ -325,9 +357,9 @@ fn install(
 }
 
 impl<'a> Interfaces<'a> {
-    /// Returns interfaces whose names a function returns for the numbers that the kernel has for them.
-    pub(super) fn new(name: &'a dyn Fn(u32) -> Option<String>) -> Interfaces<'a> {
-        Interfaces { name, numbers: HashMap::new() }
+    /// Returns the interfaces that a function returns for the numbers that the kernel has for them.
+    pub(super) fn new(netdev: &'a dyn Fn(u32) -> Netdev) -> Interfaces<'a> {
+        Interfaces { netdev, numbers: HashMap::new() }
     }
 
     fn target(
@@ -354,13 +386,18 @@ impl<'a> Interfaces<'a> {
     }
 
     fn hop(&mut self, table: u32, router: &LiveVrf, hop: &Hop) -> Result<InstalledHop, String> {
-        let number = |index| (self.name)(index).and_then(|name| router.interface(&name));
+        let missing = |index| format!("interface {index} of the kernel is none of the router's");
         let interface = match hop.interface {
             0 => None,
-            index => {
-                let number = *self.numbers.entry((table, index)).or_insert_with(|| number(index));
-                Some(number.ok_or_else(|| format!("interface {index} of the kernel is none of the router's"))?)
-            }
+            index => match self.numbers.entry((table, index)) {
+                Entry::Occupied(known) => Some(known.get().ok_or_else(|| missing(index))?),
+                Entry::Vacant(new) => match (self.netdev)(index) {
+                    // found by the network that contains the next hop
+                    Netdev::Elsewhere => None,
+                    Netdev::Missing => Some(new.insert(None).ok_or_else(|| missing(index))?),
+                    Netdev::Named(name) => Some(new.insert(router.interface(&name)).ok_or_else(|| missing(index))?),
+                },
+            },
         };
         Ok(InstalledHop { gateway: hop.gateway, interface, weight: hop.weight })
     }

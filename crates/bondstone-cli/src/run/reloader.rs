@@ -112,7 +112,7 @@ impl<'a> Reloader<'a> {
                 tracing::warn!(target: "reload", cause = warning, "{warning}");
             }
             let text = new.text.clone();
-            self.planes.prepare(&new.control_planes()).map_err(|problem| {
+            while_alive(manager, || self.planes.prepare(&new.control_planes())).map_err(|problem| {
                 let remedy = "run as root; the chains go on as before".to_owned();
                 runtime::Error::Environment { problem, remedy }
             })?;

@@ -2,9 +2,11 @@
 
 use crate::common::frr::{self, Frr};
 use crate::common::gateway::accounted;
-use crate::common::instance::{command, program};
+use crate::common::instance::command;
 use crate::common::namespace::{Namespace, done, possible};
-use crate::common::{LIMIT, Running, Scratch, alone};
+use crate::common::page::page;
+use crate::common::tenants::{has_routes, process, runs, start, supervisor, tenant, until};
+use crate::common::{LIMIT, Scratch, alone};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -15,6 +17,9 @@ const TEMPLATE: &str = "\
 hostname @tenant@
 router bgp @as@
  no bgp ebgp-requires-policy
+ bgp graceful-restart
+ bgp graceful-restart preserve-fw-state
+ bgp graceful-restart select-defer-time 5
  neighbor 10.9.0.2 remote-as 65100
  neighbor 10.9.0.2 timers connect 1
 ";
@@ -77,50 +82,6 @@ impl Site {
     }
 }
 
-/// Returns the state of a tenant.
-fn tenant(sockets: &Path, name: &str) -> Value {
-    let said = command(sockets, &["tenant", "show", name, "--json"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    serde_json::from_str::<Value>(&said.out).unwrap()["tenants"][0].take()
-}
-
-/// Waits until the state of a tenant satisfies `wanted`.
-#[track_caller]
-fn until(sockets: &Path, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let state = tenant(sockets, name);
-        if wanted(&state) {
-            return state;
-        }
-        assert!(Instant::now() < deadline, "{state:#}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-fn has_routes(n: u64) -> impl Fn(&Value) -> bool {
-    move |tenant| tenant["installed_routes"] == n && tenant["peer"].is_string()
-}
-
-fn process(tenant: &Value, daemon: &str) -> u64 {
-    let all = tenant["daemons"].as_array().unwrap();
-    let found = all.iter().find(|state| state["name"] == daemon).unwrap();
-    found["pid"].as_u64().unwrap_or_else(|| panic!("{tenant:#}"))
-}
-
-fn runs(pid: u64) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
-}
-
-/// Starts a run. Namespaces that it makes are visible here, which they would not be with `ip netns exec`.
-fn start(own: &Namespace, file: &Path, sockets: &Path) -> Running {
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{}", own.0)).arg("--").arg(program(sockets).get_program());
-    let mut running = Running::start(command.env("BONDSTONE_RUNTIME_DIR", sockets).arg("run").arg(file).arg("--json"));
-    running.started();
-    running
-}
-
 #[test]
 fn tenants_have_routes_and_routing_daemons_of_their_own() {
     let _one = alone();
@@ -160,8 +121,8 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     done(Command::new("kill").args(["-9", &killed.to_string()]));
     assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.1.1"));
     let state = until(&sockets, "blue", |state| {
-        state["daemons"].as_array().unwrap().iter().any(|daemon| daemon["name"] == "bgpd" && daemon["restarts"] == 1)
-            && has_routes(1)(state)
+        let is_new = |daemon: &Value| daemon["name"] == "bgpd" && daemon["restarts"] == 1;
+        state["daemons"].as_array().is_some_and(|all| all.iter().any(is_new)) && has_routes(1)(state)
     });
     assert!(state.to_string().contains("was ended by signal 9"), "{state:#}");
     // so is zebra, which sends the routes again
@@ -172,8 +133,7 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
 
     // the process that starts them is replaced, and ends the daemons that it has left
     let before = process(&tenant(&sockets, "blue"), "bgpd");
-    let supervisor = std::fs::read_to_string(format!("/run/bondstone/namespace-{}", blue.control)).unwrap();
-    done(Command::new("kill").args(["-9", supervisor.trim()]));
+    done(Command::new("kill").args(["-9", &supervisor(&blue.control)]));
     until(&sockets, "blue", |state| {
         state["daemons"].as_array().is_some_and(|all| all.len() == 3 && all.iter().all(|one| one["pid"].is_u64()))
             && process(state, "bgpd") != before
@@ -229,34 +189,6 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     assert!(namespaces().iter().all(|namespace| !namespace.exists()));
 }
 
-/// Returns the commands of a page, and the files that it has, by name.
-fn page(text: &str) -> (Vec<String>, Vec<(String, String)>) {
-    let (mut commands, mut files) = (vec![], vec![]);
-    let mut name = String::new();
-    let mut block: Option<(String, String)> = None;
-    for line in text.lines() {
-        match (line.strip_prefix("```"), &mut block) {
-            (Some(language), None) => block = Some((language.to_owned(), String::new())),
-            (Some(_), Some(_)) => match block.take().unwrap() {
-                (language, text) if language == "console" => commands.extend(text.lines().map(str::to_owned)),
-                (_, text) if !name.is_empty() => files.push((std::mem::take(&mut name), text)),
-                _ => {}
-            },
-            (None, Some((_, text))) => *text += &format!("{line}\n"),
-            (None, None) => {
-                let named =
-                    line.split('`').skip(1).step_by(2).find(|word| word.ends_with(".conf") || word.ends_with(".toml"));
-                if line.starts_with("**")
-                    && let Some(named) = named
-                {
-                    name = named.to_owned();
-                }
-            }
-        }
-    }
-    (commands, files)
-}
-
 /// The commands of the tutorial do what it says.
 #[test]
 fn the_tutorial_works() {
@@ -265,9 +197,7 @@ fn the_tutorial_works() {
         return;
     }
     let scratch = Scratch::new();
-    let text =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorials/two-routers.md"));
-    let (commands, files) = page(&text.unwrap());
+    let (commands, files) = page("tutorials/two-routers.md");
     assert_eq!(
         files.iter().map(|(name, _)| &name[..]).collect::<Vec<_>>(),
         ["bgp.conf", "two-routers.toml", "provider.conf"]

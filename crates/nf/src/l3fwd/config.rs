@@ -285,7 +285,6 @@ fn check_tenants(s: &Settings) -> Result<(), Diagnostic> {
     if s.tenant.len() > TENANTS_MAX {
         return Err(invalid("tenant", s.tenant.len(), "too many tenants", &format!("use {TENANTS_MAX} or fewer")));
     }
-    let mut used = BTreeSet::new();
     let one_source = "keep fpm if FRR sends routes, or kernel_routes if a daemon adds them to the kernel";
     if s.kernel_routes.is_some() && s.fpm.is_some() {
         return Err(invalid("kernel_routes", "fpm", "routes have two sources", one_source));
@@ -308,9 +307,6 @@ fn check_tenants(s: &Settings) -> Result<(), Diagnostic> {
         if namespace.is_empty() || namespace.len() > NAMESPACE_NAME_MAX || !namespace.chars().all(is_name) {
             let remedy = format!("use up to {NAMESPACE_NAME_MAX} letters, digits, - and _");
             return error(namespace, "has an invalid name of a namespace", &remedy);
-        }
-        if !used.insert(namespace) {
-            return error(namespace, "has the namespace of another one", "use one for each tenant");
         }
     }
     let taps = s.interface.keys().filter(|interface| s.namespace_of(interface).is_some());

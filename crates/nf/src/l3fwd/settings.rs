@@ -3,7 +3,7 @@
 use super::punt::class::PuntClass;
 use super::route_source::{FpmSettings, KernelRoutesSettings, RouteSource};
 use crate::{Mac, Net};
-use graph::{ControlPlane, Frr, Rate};
+use graph::{ControlPlane, Frr, Rate, RouteServer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -250,10 +250,23 @@ impl Settings {
         settings.representor.clone().or_else(implicit)
     }
 
+    /// Returns the servers for the routes of routing daemons.
+    pub(super) fn route_servers(&self) -> Vec<RouteServer> {
+        let of_tenants = self.tenant.iter().filter_map(|(name, tenant)| Some(tenant.fpm()?.server(Some(name))));
+        self.fpm.iter().map(|fpm| fpm.server(None)).chain(of_tenants).collect()
+    }
+
     /// Returns the namespace of the tap that is the representor of an interface, if the file has no port for it.
     pub(super) fn namespace_of(&self, interface: &str) -> Option<&str> {
         let settings = self.interface.get(interface).filter(|settings| settings.representor.is_none())?;
         self.tenant.get(settings.tenant.as_ref()?)?.namespace.as_deref()
+    }
+}
+
+impl FpmSettings {
+    fn server(&self, tenant: Option<&str>) -> RouteServer {
+        let FpmSettings { listen, table, .. } = *self;
+        RouteServer { tenant: tenant.map(str::to_owned), namespace: self.namespace.clone(), listen, table }
     }
 }
 

@@ -1,6 +1,6 @@
 //! One connection of zebra: bytes to changes of routes, and answers.
 
-use crate::run::daemon_routes::{Counts, DaemonRoutes, Interfaces, Source, Tables};
+use crate::run::daemon_routes::{Counts, DaemonRoutes, Interfaces, Netdev, Source, Tables};
 use core::sync::atomic::{AtomicBool, Ordering};
 use fpm::{FrameError, FrameReader, Message, Verdict};
 use std::collections::BTreeSet;
@@ -27,8 +27,8 @@ impl Session {
         self.routes.counts
     }
 
-    /// Executes the whole frames among what was received, with `n` bytes more, until `end` is set. `interface` returns
-    /// the name of the interface for the number that the kernel has for it.
+    /// Executes the whole frames among what was received, with `n` bytes more, until `end` is set. `netdev` returns
+    /// the interface for the number that the kernel has for it.
     ///
     /// # Errors
     /// The stream cannot be read on.
@@ -36,15 +36,15 @@ impl Session {
         &mut self,
         n: usize,
         tables: &Tables,
-        interface: &dyn Fn(u32) -> Option<String>,
+        netdev: &dyn Fn(u32) -> Netdev,
         answers: &mut Vec<u8>,
         end: &AtomicBool,
     ) -> Result<(), FrameError> {
         self.reader.filled(n);
-        let mut interfaces = Interfaces::new(interface);
+        let mut interfaces = Interfaces::new(netdev);
         // routes change once with all messages that have arrived
         let mut changed = BTreeSet::new();
-        while let Some(frame) = self.reader.next_frame()? {
+        while let Some(frame) = self.reader.next_frame().inspect_err(|_| self.routes.counts.malformed += 1)? {
             for message in fpm::messages(frame) {
                 if end.load(Ordering::Relaxed) {
                     return Ok(());

@@ -5,7 +5,7 @@
 //! have any more are removed after that; the others stay in use meanwhile.
 
 use super::table::{Effect, KernelTable};
-use crate::run::daemon_routes::{self, DaemonRoutes, Interfaces, Source, Tables};
+use crate::run::daemon_routes::{self, DaemonRoutes, Interfaces, Netdev, Source, Tables};
 use crate::run::taps::Taps;
 use dpdk::netdev::{RouteMonitor, RouteNotification};
 use fpm::{Message, NextHop, Route};
@@ -185,8 +185,11 @@ impl Reader {
     /// Executes messages.
     fn execute(&mut self, messages: &[u8], monitor: &RouteMonitor, tables: &Tables) {
         let (taps, signals) = (self.taps.clone(), self.signals.clone());
-        let interface = |index| Some(taps.port_of(index_to_name(monitor, index).ok()?));
-        let mut interfaces = Interfaces::new(&interface);
+        let netdev = |index| match index_to_name(monitor, index) {
+            Ok(name) => Netdev::Named(taps.port_of(name)),
+            Err(_) => Netdev::Missing,
+        };
+        let mut interfaces = Interfaces::new(&netdev);
         let mut changed = BTreeSet::new();
         for message in fpm::messages(messages) {
             if self.ends() {

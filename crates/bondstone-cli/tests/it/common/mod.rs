@@ -2,14 +2,18 @@
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses its own part")]
 
 pub(crate) mod flows;
+pub(crate) mod fpm_client;
 pub(crate) mod frr;
 pub(crate) mod gateway;
 pub(crate) mod instance;
 pub(crate) mod lab;
+pub(crate) mod load;
 pub(crate) mod namespace;
+pub(crate) mod page;
 pub(crate) mod peer;
 mod running;
 pub(crate) mod sandboxed_run;
+pub(crate) mod tenants;
 pub(crate) mod traffic;
 
 pub use running::{Ended, LIMIT, Running, Summary};
