@@ -251,6 +251,11 @@ fn print_details(Tenants { tenants, .. }: &Tenants, out: &mut dyn Write) -> std:
         }
         let max = tenant.routes_max.map_or(String::new(), |max| format!(" of at most {}", count(max as u64)));
         writeln!(out, "  routes         {}{max}", count(tenant.installed_routes as u64))?;
+        let next_hops = [tenant.next_hops, tenant.next_hops_max].map(|n| count(n as u64));
+        writeln!(out, "  next hops      {} of at most {}", next_hops[0], next_hops[1])?;
+        if tenant.refused_routes > 0 {
+            writeln!(out, "  refused routes {}", count(tenant.refused_routes))?;
+        }
         if !tenant.prefixes.is_empty() {
             writeln!(out, "  prefixes       {}", tenant.prefixes.join(", "))?;
         }

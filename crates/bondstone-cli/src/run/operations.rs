@@ -74,6 +74,7 @@ pub(super) fn tenants(
             restarts: state.restarts,
             ended: state.ended.clone(),
         };
+        let (next_hops, next_hops_max) = vrf.next_hops();
         Some(Tenant {
             nf: nf.to_owned(),
             name: name.to_owned(),
@@ -81,6 +82,9 @@ pub(super) fn tenants(
             interfaces: vrf.interfaces().map(|(name, addresses)| TenantInterface { name, addresses }).collect(),
             installed_routes: vrf.installed_routes(),
             routes_max: vrf.fpm().map(|fpm| fpm.routes_max),
+            refused_routes: vrf.refused_routes(),
+            next_hops,
+            next_hops_max,
             prefixes: vrf.fpm().map_or(vec![], |fpm| fpm.prefixes.iter().map(|net| net.0.to_string()).collect()),
             peer: fpm.peer(nf, Some(name)).map(|peer| peer.to_string()),
             daemons: daemons.iter().filter(|state| state.tenant == name).map(daemon).collect(),

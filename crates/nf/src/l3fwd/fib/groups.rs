@@ -13,8 +13,6 @@ use zerocopy::FromZeros as _;
 
 /// Buckets of a group.
 const BUCKETS: usize = 256;
-/// Maximum number of groups.
-pub(super) const GROUPS_MAX: usize = 1 << 15;
 /// Scores of pairs of a bucket and a member are high from this one on, as one of eight is.
 const HIGH_SCORE: u64 = u64::MAX / 8 * 7;
 
@@ -23,13 +21,18 @@ pub(in crate::l3fwd) type Member = (NeighbourKey, u16);
 
 /// The buckets of all groups, which workers read.
 pub(super) struct Groups {
-    /// 32 MiB of zeros, of which the kernel gives memory to those that are used.
+    /// Zeros, of which the kernel gives memory to those that are used.
     buckets: Box<[AtomicU32]>,
 }
 
 impl Groups {
-    pub(super) fn new() -> Option<Groups> {
-        Some(Groups { buckets: <[AtomicU32]>::new_box_zeroed_with_elems(GROUPS_MAX * BUCKETS).ok()? })
+    pub(super) fn new(groups: usize) -> Option<Groups> {
+        Some(Groups { buckets: <[AtomicU32]>::new_box_zeroed_with_elems(groups * BUCKETS).ok()? })
+    }
+
+    /// Returns the maximum number of groups.
+    pub(super) fn max(&self) -> usize {
+        self.buckets.len() / BUCKETS
     }
 
     /// Sets the buckets of a group, which workers may use: each flow finds its old member or its new one. `numbers` are
