@@ -63,6 +63,7 @@ mod shipped;
 mod sriov;
 mod stop;
 mod tcp;
+mod tenant_updates;
 mod tenants;
 mod top;
 mod trusted_sandboxes;

@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, unreachable_pub, reason = "each test program uses its own part")]
 
 pub(crate) mod flows;
+pub(crate) mod fpm_client;
 pub(crate) mod frr;
 pub(crate) mod gateway;
 pub(crate) mod instance;
