@@ -252,6 +252,11 @@ fn print_details(Tenants { tenants, .. }: &Tenants, out: &mut dyn Write) -> std:
         }
         let max = tenant.routes_max.map_or(String::new(), |max| format!(" of at most {}", count(max as u64)));
         writeln!(out, "  routes         {}{max}", count(tenant.installed_routes as u64))?;
+        let next_hops = [tenant.next_hops, tenant.next_hops_max].map(|n| count(n as u64));
+        writeln!(out, "  next hops      {} of at most {}", next_hops[0], next_hops[1])?;
+        if tenant.refused_routes > 0 {
+            writeln!(out, "  refused routes {}", count(tenant.refused_routes))?;
+        }
         if !tenant.prefixes.is_empty() {
             writeln!(out, "  prefixes       {}", tenant.prefixes.join(", "))?;
         }
@@ -263,9 +268,8 @@ fn print_details(Tenants { tenants, .. }: &Tenants, out: &mut dyn Write) -> std:
                 tenant.peer.as_deref().map_or("not connected".to_owned(), |peer| format!("connected from {peer}"));
             writeln!(out, "  routing daemon {peer}")?;
         }
-        if tenant.refused > 0 || tenant.malformed > 0 {
-            let (refused, malformed) = (count(tenant.refused), count(tenant.malformed));
-            writeln!(out, "  messages       {refused} refused, {malformed} malformed")?;
+        if tenant.malformed > 0 {
+            writeln!(out, "  malformed      {} messages", count(tenant.malformed))?;
         }
         for TenantDaemon { name, pid, seconds, restarts, ended } in &tenant.daemons {
             let state = match pid {

@@ -75,6 +75,7 @@ pub(super) fn tenants(
             restarts: state.restarts,
             ended: state.ended.clone(),
         };
+        let (next_hops, next_hops_max) = vrf.next_hops();
         Some(Tenant {
             nf: nf.to_owned(),
             name: name.to_owned(),
@@ -83,9 +84,11 @@ pub(super) fn tenants(
             installed_routes: vrf.installed_routes(),
             source: vrf.source().map(|source| source.name().to_owned()),
             routes_max: vrf.source().map(RouteSource::routes_max),
+            refused_routes: vrf.refused_routes(),
+            next_hops,
+            next_hops_max,
             prefixes: vrf.source().map_or(&[][..], RouteSource::prefixes).iter().map(|net| net.0.to_string()).collect(),
             peer: state.peer.map(|peer| peer.to_string()),
-            refused: state.counts.refused,
             malformed: state.counts.malformed,
             daemons: daemons.iter().filter(|state| state.tenant == name).map(daemon).collect(),
         })

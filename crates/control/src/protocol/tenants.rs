@@ -33,15 +33,18 @@ pub struct Tenant {
     /// Maximum number of these routes; none if no routing daemon may install any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes_max: Option<usize>,
+    /// Number of times that a route was refused, as limits or its next hops do not permit it.
+    pub refused_routes: u64,
+    /// Number of next hops of routes and groups of them that are in use or were in the last 4 s.
+    pub next_hops: usize,
+    /// Maximum number of these next hops and groups.
+    pub next_hops_max: usize,
     /// Prefixes that contain these routes; if there are none, all do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prefixes: Vec<String>,
     /// Address of the routing daemon that is connected, if `source` is `fpm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
-    /// Number of changes of routes and next hops that were refused.
-    #[serde(default)]
-    pub refused: u64,
     /// Number of malformed messages and frames.
     #[serde(default)]
     pub malformed: u64,

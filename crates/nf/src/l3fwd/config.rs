@@ -24,6 +24,10 @@ const OUTPUTS_MAX: usize = 256;
 /// Maximum of the setting `neighbours_max`.
 const NEIGHBOURS_MAX: u32 = 1 << 20;
 
+/// Maximum of the settings `next_hops_max`, and of their sum.
+const NEXT_HOPS_MAX: usize = 1 << 16;
+const ALL_NEXT_HOPS_MAX: usize = 1 << 20;
+
 /// Maximum of the settings `routes_max`: the routes that a table holds.
 const INSTALLED_ROUTES_MAX: usize = 1 << 22;
 
@@ -34,6 +38,8 @@ pub(super) struct Vrf {
     pub(super) tenant: Option<String>,
     /// Source of the routes of its routing daemon.
     pub(super) source: Option<RouteSource>,
+    /// Maximum number of next hops of its routes and groups of them.
+    pub(super) next_hops_max: usize,
 }
 
 impl Vrf {
@@ -83,9 +89,7 @@ impl Config {
         if s.reachable_time == 0 {
             return Err(invalid("reachable_time", 0, "neighbours would expire at once", "write seconds, such as 60"));
         }
-        let mut vrfs = vec![Vrf { tenant: None, source: s.route_source() }];
-        let tenants = s.tenant.iter();
-        vrfs.extend(tenants.map(|(name, tenant)| Vrf { tenant: Some(name.clone()), source: tenant.route_source() }));
+        let vrfs = vrfs(s)?;
         for (vrf, source) in vrfs.iter().filter_map(|vrf| Some((vrf, vrf.source.as_ref()?))) {
             if source.routes_max() > INSTALLED_ROUTES_MAX {
                 let remedy = format!("write at most {INSTALLED_ROUTES_MAX}");
@@ -123,6 +127,13 @@ impl Config {
             neighbours_max: s.neighbours_max as usize,
             vrfs,
         })
+    }
+
+    /// Returns the number of neighbours that each VRF with interfaces may have, besides next hops of its routes: equal
+    /// shares, so that none uses those of another.
+    pub(super) fn neighbours_share(&self) -> usize {
+        let vrfs: BTreeSet<usize> = self.interfaces.iter().map(|interface| interface.vrf).collect();
+        (self.neighbours_max / vrfs.len().max(1)).max(1)
     }
 
     /// Returns the interfaces with the same control plane as an interface: those of its tenant.
@@ -165,6 +176,30 @@ impl Config {
         let networks = interfaces.filter_map(|(n, f)| Some((f.prefix_len(address)?, n)));
         networks.max().map(|(_, n)| n).filter(|_| !link_local)
     }
+}
+
+/// Returns the VRFs: that of the router itself, and those of the tenants.
+fn vrfs(s: &Settings) -> Result<Vec<Vrf>, Diagnostic> {
+    let own = Vrf { tenant: None, source: s.route_source(), next_hops_max: s.next_hops_max as usize };
+    let tenants = s.tenant.iter().map(|(name, tenant)| Vrf {
+        tenant: Some(name.clone()),
+        source: tenant.route_source(),
+        next_hops_max: tenant.next_hops_max as usize,
+    });
+    let vrfs: Vec<Vrf> = std::iter::once(own).chain(tenants).collect();
+    for Vrf { tenant, next_hops_max, .. } in &vrfs {
+        let key = if tenant.is_some() { "tenant" } else { "next_hops_max" };
+        if !(1..=NEXT_HOPS_MAX).contains(next_hops_max) {
+            let remedy = format!("write 1 to {NEXT_HOPS_MAX}");
+            return Err(invalid(key, next_hops_max, "maximum number of next hops is out of range", &remedy));
+        }
+    }
+    let sum: usize = vrfs.iter().map(|vrf| vrf.next_hops_max).sum();
+    if sum > ALL_NEXT_HOPS_MAX {
+        let problem = format!("`next_hops_max` of router and tenants are more than {ALL_NEXT_HOPS_MAX}");
+        return Err(invalid("next_hops_max", sum, &problem, "write smaller numbers"));
+    }
+    Ok(vrfs)
 }
 
 fn interface(name: &str, i: &InterfaceSettings, vrfs: &[Vrf], cx: &BuildContext) -> Result<Interface, Diagnostic> {

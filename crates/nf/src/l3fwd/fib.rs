@@ -1,8 +1,10 @@
 //! Forwarding information base: routes and neighbours, shared by the copies of a router.
 //!
 //! Workers look up addresses and load adjacencies without a lock. For changes of neighbours they take the lock of
-//! [`Control`], and that of the tables if it is free. Who changes routes takes that of [`NextHops`], then that of the
-//! tables, then that of [`Control`]: no one waits for a lock while holding that which workers wait for.
+//! [`Control`], and that of the tables if it is free. Who changes routes of a VRF takes that of its [`NextHops`], then that
+//! of its tables, then that of [`Control`]: no one waits for a lock while holding that which workers wait for. Only
+//! [`Control`] and the exact-match tables, which are locked last, are shared by VRFs: they are held for a moment, and changes
+//! of routes in one VRF do not wait for those in others.
 
 pub(super) mod adjacency;
 mod groups;
@@ -13,6 +15,7 @@ mod next_hops;
 pub(super) mod route_file;
 pub(super) mod route_tables;
 mod saved_neighbours;
+mod share;
 
 use super::config::Config;
 use super::interface::{Interface, mask4, mask6};
@@ -20,18 +23,18 @@ use super::settings::{HostTable, RouteSettings, RouteType, Settings, TenantSetti
 use crate::large_table::Progress;
 pub(super) use adjacency::NeighbourKey;
 use adjacency::{Adjacency, AdjacencyKind};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use diagnostics::Diagnostic;
 use graph::BuildContext;
 use groups::Groups;
 pub(super) use groups::Member;
-use installed::Installed;
 use ipnet::IpNet;
 pub(super) use next_hops::NextHops;
 use route_file::RouteTarget;
 use route_tables::{HostRoutes, Readers, TableError, Writer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use wire::{MacAddr, ndp};
@@ -52,10 +55,9 @@ pub(super) const OWN: usize = 0;
 /// VRF and prefix of a route.
 pub(super) type RouteKey = (usize, IpNet);
 
-/// Maximum number of adjacencies of routes: next hops and groups of next hops, with those that are not reused yet.
-const ROUTE_ADJACENCIES_MAX: usize = 1 << 16;
-/// Maximum number of next hops of routes.
-const ROUTE_NEXT_HOPS_MAX: usize = ROUTE_ADJACENCIES_MAX / 2;
+/// Neighbours that workers add, as a multiple of those that there may be at a time: one that never answers is removed after
+/// 3 s, and its number is free after [`REUSE_DELAY`].
+const NEIGHBOUR_NUMBERS: usize = 3;
 /// Maximum number of next hops of a route.
 pub(super) const NEXT_HOPS_MAX: usize = 64;
 /// Time after which a neighbour request is unanswered.
@@ -65,6 +67,9 @@ pub(super) const REQUESTS_MAX: u32 = 3;
 /// Time after which the adjacency number of a removed neighbour is reused: no worker holds it any more, nor packets that
 /// wait for the neighbour.
 const REUSE_DELAY: Duration = Duration::from_secs(4);
+
+/// Neighbours that are checked for expiry while workers may wait for the lock.
+const NEIGHBOURS_PER_LOCK: usize = 1024;
 
 /// Maximum number of host routes of one entry of the settings.
 const HOST_ROUTES_MAX: u64 = 1 << 32;
@@ -78,7 +83,12 @@ pub(super) struct Fib {
     groups: Groups,
     /// Time of the graph in nanoseconds, for those who change routes.
     now: AtomicU64,
-    next_hops: Mutex<NextHops>,
+    /// Next hops of the routes of each VRF.
+    next_hops: Box<[Mutex<NextHops>]>,
+    /// Number of routes that routing daemons have installed.
+    installed: AtomicUsize,
+    /// Highest adjacency number that the tables of all VRFs hold without being widened.
+    widened_for: AtomicU32,
     control: Mutex<Control>,
     /// Tables of each VRF.
     tables: Box<[Mutex<Writer>]>,
@@ -93,14 +103,24 @@ pub(super) struct Control {
     neighbours: BTreeMap<NeighbourKey, Neighbour>,
     /// Keys of neighbours by adjacency number.
     keys: HashMap<u32, NeighbourKey>,
-    /// Maximum number of neighbours: that of the settings plus the next hops of routes.
+    /// Maximum number of neighbours that are not next hops of routes, in all VRFs.
     neighbours_max: usize,
+    /// The same of each VRF.
+    neighbours_share: usize,
+    /// Number of these neighbours in each VRF.
+    others: Vec<usize>,
+    /// Neighbour with which the next part of [`Control::age`] begins.
+    age_from: Option<NeighbourKey>,
     /// Lowest adjacency number that has never been allocated.
     next_unused: u32,
     /// Number of neighbours that are next hops of routes.
     held: usize,
     /// Adjacency numbers of removed neighbours, and the time from which each is reused.
     retired: VecDeque<(Duration, u32)>,
+    /// Lowest number of a group that was never used.
+    next_group: u32,
+    /// Groups that no route uses, and the time from which each is used again.
+    unused_groups: VecDeque<(Duration, u32)>,
 }
 
 /// State of a neighbour.
@@ -131,7 +151,10 @@ pub(super) struct NeighbourRequest {
 impl Fib {
     /// Builds the FIB of the settings.
     pub(super) fn new(config: &Config, s: &Settings, cx: &BuildContext) -> Result<Fib, Diagnostic> {
-        let room = CONNECTED as usize + config.interfaces.len() + ROUTE_ADJACENCIES_MAX + config.neighbours_max;
+        // so that what one VRF uses never lacks for another
+        let next_hops_max: usize = config.vrfs.iter().map(|vrf| vrf.next_hops_max).sum();
+        let neighbours = NEIGHBOUR_NUMBERS * config.neighbours_max;
+        let room = CONNECTED as usize + config.interfaces.len() + next_hops_max + neighbours;
         let adjacencies: Box<[Adjacency]> = (0..room).map(|_| Adjacency::default()).collect();
         for (n, kind) in [
             (UNREACHABLE, AdjacencyKind::Unreachable),
@@ -157,16 +180,23 @@ impl Fib {
             neighbours: BTreeMap::new(),
             keys: HashMap::new(),
             neighbours_max: config.neighbours_max,
+            neighbours_share: config.neighbours_share(),
+            others: vec![0; config.vrfs.len()],
+            age_from: None,
             next_unused: CONNECTED + config.interfaces.len() as u32,
             held: 0,
             retired: VecDeque::new(),
+            next_group: 0,
+            unused_groups: VecDeque::new(),
         };
         let no_room = || Diagnostic::new("no memory for groups of next hops").key("table").value(&cx.name);
         let mut fib = Fib {
             adjacencies,
-            groups: Groups::new().ok_or_else(no_room)?,
+            groups: Groups::new(next_hops_max).ok_or_else(no_room)?,
             now: AtomicU64::new(0),
-            next_hops: Mutex::new(NextHops::new(config.vrfs.len())),
+            next_hops: config.vrfs.iter().map(|vrf| Mutex::new(NextHops::new(vrf.next_hops_max))).collect(),
+            installed: AtomicUsize::new(0),
+            widened_for: AtomicU32::new(0),
             control: Mutex::new(control),
             tables,
             hosts,
@@ -174,8 +204,8 @@ impl Fib {
         };
         fib.fill(config, s, cx)?;
         // workers add neighbours, and must not wait for it
-        let highest = fib.control().highest_soon(0);
-        (0..config.vrfs.len()).try_for_each(|vrf| fib.tables(vrf).widen_for(highest)).map_err(no_memory)?;
+        let highest = fib.control().highest_soon();
+        fib.widen_for(highest).map_err(no_memory)?;
         Ok(fib)
     }
 
@@ -185,7 +215,6 @@ impl Fib {
                 self.insert(vrf, net, MARTIAN)?;
             }
         }
-        let mut hops = NextHops::new(self.tables.len());
         if let Some(file) = &s.routes {
             let default_next_hops = |ipv4: bool| s.via.iter().filter(move |via| via.is_ipv4() == ipv4).cycle();
             let (mut default4, mut default6) = (default_next_hops(true), default_next_hops(false));
@@ -200,22 +229,21 @@ impl Fib {
                     }
                     to => to,
                 };
-                routes.push((net, self.value(config, (OWN, net), &to, &mut hops)?));
+                routes.push((net, self.value(config, (OWN, net), &to, &mut self.next_hops(OWN))?));
                 Ok(())
             })?;
             let full = |e: TableError| Diagnostic::new(e.to_string()).key("routes").value(file.display());
             self.tables(OWN).extend(routes).map_err(full)?;
         }
         for (vrf, route) in in_vrfs(&s.route, s, |tenant| &tenant.route) {
-            self.insert_route(config, vrf, route, cx, &mut hops)?;
+            self.insert_route(config, vrf, route, cx)?;
         }
-        self.next_hops = Mutex::new(hops);
         for (n, interface) in config.interfaces.iter().enumerate() {
             self.insert_connected(n, interface)?;
         }
         self.control().insert_gateway_routes(self).map_err(|e| Diagnostic::new(e.to_string()).key("route"))?;
         for (vrf, (address, mac)) in in_vrfs(&s.neighbour, s, |tenant| &tenant.neighbour) {
-            self.insert_static_neighbour(config, vrf, (*address, mac.0), s.neighbours_max)?;
+            self.insert_static_neighbour(config, vrf, (*address, mac.0))?;
         }
         Ok(())
     }
@@ -227,7 +255,6 @@ impl Fib {
         vrf: usize,
         route: &RouteSettings,
         cx: &BuildContext,
-        hops: &mut NextHops,
     ) -> Result<(), Diagnostic> {
         let net = route.prefix.0;
         let to = match (route.to, route.via.as_slice()) {
@@ -238,9 +265,9 @@ impl Fib {
             _ => return Err(invalid_target(net)),
         };
         if route.hosts {
-            return self.insert_host_routes(config, (vrf, net), &to, cx, hops);
+            return self.insert_host_routes(config, (vrf, net), &to, cx);
         }
-        let value = self.value(config, (vrf, net), &to, hops);
+        let value = self.value(config, (vrf, net), &to, &mut self.next_hops(vrf));
         let value =
             value.map_err(|problem| Diagnostic::new(format!("route to {net} {problem}")).key("route").value(net))?;
         self.insert(vrf, net, value)
@@ -252,7 +279,6 @@ impl Fib {
         config: &Config,
         vrf: usize,
         (address, mac): (IpAddr, MacAddr),
-        neighbours_max: u32,
     ) -> Result<(), Diagnostic> {
         let Some(interface) = config.interface_to(vrf, address) else {
             let d = Diagnostic::new("not on a network of an interface").key("neighbour").value(address);
@@ -265,9 +291,10 @@ impl Fib {
             return Err(d.remedy("write the address of another host"));
         }
         let key = (interface, address);
-        let Some(number) = control.add_next_hop(self, &config.interfaces, key, Duration::ZERO) else {
+        let Some(number) = control.add_static(self, &config.interfaces, key) else {
             let d = Diagnostic::new("more neighbours than the maximum").key("neighbours_max");
-            return Err(d.value(neighbours_max).remedy("write a larger number"));
+            let remedy = "write a larger number; tenants and the router itself have equal shares of it";
+            return Err(d.value(config.neighbours_max).remedy(remedy));
         };
         // a route to the same address takes precedence over the neighbour, shorter prefixes do not
         let mut tables = self.tables(vrf);
@@ -314,7 +341,6 @@ impl Fib {
         (vrf, net): RouteKey,
         to: &RouteTarget,
         cx: &BuildContext,
-        hops: &mut NextHops,
     ) -> Result<(), Diagnostic> {
         let invalid = |problem: String| Diagnostic::new(problem).key("route").value(net);
         let count = address_count(net).ok_or_else(|| {
@@ -325,7 +351,7 @@ impl Fib {
             RouteTarget::Via(via) => via.iter().map(|hop| RouteTarget::Via(vec![*hop])).collect(),
             to => vec![to.clone()],
         };
-        let values = targets.iter().map(|to| self.value(config, (vrf, net), to, hops));
+        let values = targets.iter().map(|to| self.value(config, (vrf, net), to, &mut self.next_hops(vrf)));
         let adjacencies: Vec<u32> =
             values.collect::<Result<_, _>>().map_err(|problem| invalid(format!("each route in {net} {problem}")))?;
         if cx.check_only {
@@ -417,9 +443,9 @@ impl Fib {
         self.hosts.as_ref().map_or(Some(0), HostRoutes::len)
     }
 
-    /// Returns the number of routes that routing daemons have installed, or `None` while they are locked.
-    pub(super) fn installed_routes(&self) -> Option<usize> {
-        self.next_hops.try_lock().ok().map(|hops| hops.installed.iter().map(Installed::routes).sum())
+    /// Returns the number of routes that routing daemons have installed.
+    pub(super) fn installed_routes(&self) -> usize {
+        self.installed.load(Ordering::Relaxed)
     }
 
     /// Returns the number of neighbours, or `None` while they are locked.
@@ -464,9 +490,19 @@ impl Fib {
             .find(|net| tables.get(*net).is_some_and(|value| net.prefix_len() < longest || !is_own(value)))
     }
 
-    /// Locks the next hops, for changes of routes.
-    pub(super) fn next_hops(&self) -> MutexGuard<'_, NextHops> {
-        self.next_hops.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the next hops of a VRF, for changes of its routes.
+    pub(super) fn next_hops(&self, vrf: usize) -> MutexGuard<'_, NextHops> {
+        self.next_hops[vrf].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes adjacency numbers up to `highest` fit into the tables of all VRFs, as workers add neighbours in all of them.
+    fn widen_for(&self, highest: u32) -> Result<(), TableError> {
+        if highest <= self.widened_for.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        (0..self.tables.len()).try_for_each(|vrf| self.tables(vrf).widen_for(highest))?;
+        self.widened_for.fetch_max(highest, Ordering::Release);
+        Ok(())
     }
 
     /// Locks the tables of a VRF. Workers use [`try_tables`](Fib::try_tables).
@@ -490,7 +526,7 @@ impl Fib {
 
 impl Control {
     pub(super) fn neighbours_max(&self) -> usize {
-        self.neighbours_max
+        self.neighbours_max + self.held
     }
 
     /// Enters the neighbours whose MAC addresses another FIB has learned, whose interfaces have the numbers `same` here.
@@ -541,7 +577,7 @@ impl Control {
         Some(number)
     }
 
-    /// As [`allocate`](Self::allocate), for a further neighbour on an interface, whose MAC address is not known.
+    /// As [`allocate`](Self::allocate), for a neighbour on an interface, whose MAC address is not known.
     fn allocate_unresolved(
         &mut self,
         fib: &Fib,
@@ -549,9 +585,6 @@ impl Control {
         interface: usize,
         now: Duration,
     ) -> Option<u32> {
-        if self.neighbours.len() >= self.neighbours_max {
-            return None;
-        }
         let number = self.allocate(fib, now)?;
         let Interface { output, mtu, .. } = interfaces[interface];
         fib.adjacencies[number as usize].set(AdjacencyKind::Unresolved, output, mtu);
@@ -567,7 +600,7 @@ impl Control {
         }
         let (interface, address) = key;
         let mut tables = fib.try_tables(fib.vrf_of(interface))?;
-        if !is_connected(&tables, interface, address) {
+        if !self.has_room(fib.vrf_of(interface)) || !is_connected(&tables, interface, address) {
             return None;
         }
         let number = self.allocate_unresolved(fib, interfaces, interface, now)?;
@@ -576,21 +609,35 @@ impl Control {
             self.retired.push_front((Duration::ZERO, number));
             return None;
         }
-        self.add(key, number);
+        self.add(fib, key, number);
         Some(number)
     }
 
+    /// Returns true if a further neighbour may be added to a VRF that is not a next hop of routes.
+    fn has_room(&self, vrf: usize) -> bool {
+        self.others[vrf] < self.neighbours_share
+    }
+
     /// As [`get_or_add`](Self::get_or_add), for a neighbour of the settings, without a host route.
+    fn add_static(&mut self, fib: &Fib, interfaces: &[Interface], key: NeighbourKey) -> Option<u32> {
+        if !self.neighbours.contains_key(&key) && !self.has_room(fib.vrf_of(key.0)) {
+            return None;
+        }
+        self.add_next_hop(fib, interfaces, key, Duration::ZERO)
+    }
+
+    /// As [`get_or_add`](Self::get_or_add), without a host route, and without a limit.
     fn add_next_hop(&mut self, fib: &Fib, interfaces: &[Interface], key: NeighbourKey, now: Duration) -> Option<u32> {
         if let Some(known) = self.neighbours.get(&key) {
             return Some(known.adjacency);
         }
         let number = self.allocate_unresolved(fib, interfaces, key.0, now)?;
-        self.add(key, number);
+        self.add(fib, key, number);
         Some(number)
     }
 
-    fn add(&mut self, key: NeighbourKey, number: u32) {
+    fn add(&mut self, fib: &Fib, key: NeighbourKey, number: u32) {
+        self.others[fib.vrf_of(key.0)] += 1;
         self.keys.insert(number, key);
         let neighbour = Neighbour {
             adjacency: number,
@@ -677,7 +724,8 @@ impl Control {
         }
     }
 
-    /// Returns probes for neighbours without a message within the reachable time, and removes those that do not answer.
+    /// Returns probes for neighbours without a message within the reachable time, and removes those that do not answer, for
+    /// a part of all: workers wait meanwhile. [`is_ageing`](Self::is_ageing) is true until all parts are done.
     pub(super) fn age(
         &mut self,
         fib: &Fib,
@@ -687,7 +735,9 @@ impl Control {
     ) -> Vec<NeighbourRequest> {
         let mut requests = vec![];
         let mut unanswered = vec![];
-        for ((interface, address), n) in &mut self.neighbours {
+        let from = self.age_from.take().map_or(Bound::Unbounded, Bound::Included);
+        let mut part = self.neighbours.range_mut((from, Bound::Unbounded));
+        for ((interface, address), n) in part.by_ref().take(NEIGHBOURS_PER_LOCK) {
             let pending = n.requested.is_some_and(|requested| now < requested + REQUEST_TIMEOUT);
             let fresh = n.requested.is_none() && (n.mac.is_none() || now < n.confirmed + reachable_time);
             if n.is_static || pending || fresh {
@@ -701,6 +751,7 @@ impl Control {
                 unanswered.push((*interface, *address));
             }
         }
+        self.age_from = part.next().map(|(key, _)| *key);
         for key in unanswered {
             // while routes are being changed, the next call does the work
             let Some(mut tables) = fib.try_tables(fib.vrf_of(key.0)) else { continue };
@@ -709,15 +760,21 @@ impl Control {
             fib.adjacencies[n.adjacency as usize].set(AdjacencyKind::Unresolved, output, mtu);
             (n.mac, n.requested, n.requests) = (None, None, 0);
             if n.held == 0 {
-                self.remove(key, &mut tables, now);
+                self.remove(fib, key, &mut tables, now);
             }
         }
         requests
     }
 
-    /// Removes a neighbour. A route to its address stays.
-    fn remove(&mut self, key: NeighbourKey, tables: &mut Writer, now: Duration) {
+    /// Returns true if parts of the neighbours are still to be [aged](Self::age).
+    pub(super) fn is_ageing(&self) -> bool {
+        self.age_from.is_some()
+    }
+
+    /// Removes a neighbour that is not a next hop of routes. A route to its address stays.
+    fn remove(&mut self, fib: &Fib, key: NeighbourKey, tables: &mut Writer, now: Duration) {
         let Some(n) = self.neighbours.remove(&key) else { return };
+        self.others[fib.vrf_of(key.0)] -= 1;
         if tables.host_route(key.1) == Some(n.adjacency) {
             tables.remove(key.1);
         }

@@ -123,9 +123,7 @@ impl Node for Router {
             if let Some(host_routes) = self.fib.host_routes() {
                 self.counters[CounterId::HostRoutes].set(host_routes);
             }
-            if let Some(routes) = self.fib.installed_routes() {
-                self.counters[CounterId::InstalledRoutes].set(routes as u64);
-            }
+            self.counters[CounterId::InstalledRoutes].set(self.fib.installed_routes() as u64);
             if let Some(neighbours) = self.fib.neighbour_count() {
                 self.neighbours.entries.set(neighbours as u64);
             }

@@ -31,13 +31,16 @@ impl LiveRoutes {
     pub(super) fn take_over(self: &Arc<Self>, before: &LiveRoutes) {
         self.taken_over.call_once(|| {
             let same = self.config.same_interfaces(&before.config);
-            // changes wait for this lock, and then arrive at both
-            let old_hops = before.fib.next_hops();
-            let mut hops = self.fib.next_hops();
             self.fib.set_now(before.fib.now());
             self.fib.control().take_over(&self.fib, &self.config.interfaces, &before.fib.control(), &same);
+            // a change that arrives at both before the routes of its VRF are taken over is made again with them
+            *before.next.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
             for (vrf, Vrf { tenant, .. }) in self.config.vrfs.iter().enumerate() {
                 let Some(old) = before.config.vrf(tenant.as_deref()) else { continue };
+                // changes wait for this lock, and then arrive at both
+                let old_hops = before.fib.next_hops(old);
+                let mut hops = self.fib.next_hops(vrf);
+                hops.installed.refused = old_hops.installed.refused;
                 before.fib.for_each_installed(&old_hops, old, |net, mut target, is_stale| {
                     if let InstalledTarget::Via(via) | InstalledTarget::Object { via, .. } = &mut target {
                         via.retain_mut(|hop| {
@@ -57,7 +60,6 @@ impl LiveRoutes {
             }
             // next hops that are only known now
             self.fib.control().take_over(&self.fib, &self.config.interfaces, &before.fib.control(), &same);
-            *before.next.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
         });
     }
 
@@ -110,7 +112,7 @@ impl LiveVrf {
     /// The route is not installed; one that was before is removed.
     pub fn install(&self, prefix: IpNet, target: &InstalledTarget) -> Result<(), Refused> {
         let LiveRoutes { fib, config, .. } = &*self.router;
-        let mut hops = fib.next_hops();
+        let mut hops = fib.next_hops(self.vrf);
         let installed = fib.install(config, &mut hops, (self.vrf, prefix), target);
         if let Some(next) = self.next() {
             // ignore errors: it has other limits, perhaps
@@ -126,14 +128,14 @@ impl LiveVrf {
     /// installed again.
     pub fn change_object(&self, id: u32, via: &[InstalledHop]) -> usize {
         let LiveRoutes { fib, config, .. } = &*self.router;
-        let mut hops = fib.next_hops();
+        let mut hops = fib.next_hops(self.vrf);
         let changed = fib.change_object(config, &mut hops, (self.vrf, id), via);
         self.next().map_or(changed, |next| next.change_object(id, via).min(changed))
     }
 
     /// Removes a route that was installed; does nothing if there is none.
     pub fn uninstall(&self, prefix: IpNet) {
-        let mut hops = self.router.fib.next_hops();
+        let mut hops = self.router.fib.next_hops(self.vrf);
         self.router.fib.uninstall(&mut hops, (self.vrf, prefix));
         if let Some(next) = self.next() {
             next.uninstall(prefix);
@@ -144,10 +146,10 @@ impl LiveVrf {
     /// again go with [`LiveVrf::remove_stale`].
     pub fn mark_stale(&self) {
         let fib = &self.router.fib;
-        let stale = fib.stale(&fib.next_hops(), self.vrf);
+        let stale = fib.stale(&fib.next_hops(self.vrf), self.vrf);
         // others change routes in between
-        stale.chunks(ROUTES_PER_LOCK).for_each(|part| fib.retag_stale(&fib.next_hops(), self.vrf, part));
-        let mut hops = fib.next_hops();
+        stale.chunks(ROUTES_PER_LOCK).for_each(|part| fib.retag_stale(&fib.next_hops(self.vrf), self.vrf, part));
+        let mut hops = fib.next_hops(self.vrf);
         fib.mark_stale(&mut hops, self.vrf);
         if let Some(next) = self.next() {
             next.mark_stale();
@@ -157,9 +159,10 @@ impl LiveVrf {
     /// Removes stale routes and returns their number.
     pub fn remove_stale(&self) -> usize {
         let fib = &self.router.fib;
-        let stale = fib.stale(&fib.next_hops(), self.vrf);
+        let stale = fib.stale(&fib.next_hops(self.vrf), self.vrf);
         // others change routes in between
-        let removed = stale.chunks(ROUTES_PER_LOCK).map(|part| fib.remove_stale(&mut fib.next_hops(), self.vrf, part));
+        let removed =
+            stale.chunks(ROUTES_PER_LOCK).map(|part| fib.remove_stale(&mut fib.next_hops(self.vrf), self.vrf, part));
         let removed = removed.sum();
         if let Some(next) = self.next() {
             next.remove_stale();
@@ -170,7 +173,21 @@ impl LiveVrf {
     /// Returns the number of routes that a routing daemon has installed.
     #[must_use]
     pub fn installed_routes(&self) -> usize {
-        self.router.fib.next_hops().installed[self.vrf].routes()
+        self.router.fib.next_hops(self.vrf).installed.routes()
+    }
+
+    /// Returns the number of routes of a routing daemon that were not installed, as limits or their next hops do not permit
+    /// it.
+    #[must_use]
+    pub fn refused_routes(&self) -> u64 {
+        self.router.fib.next_hops(self.vrf).installed.refused
+    }
+
+    /// Returns the number of next hops and groups of them that are in use or were in the last 4 s, and the maximum.
+    #[must_use]
+    pub fn next_hops(&self) -> (usize, usize) {
+        let fib = &self.router.fib;
+        fib.next_hops(self.vrf).usage(fib.now())
     }
 
     /// Returns a number that routers have in common which have taken over the routes of each other, and whose interfaces

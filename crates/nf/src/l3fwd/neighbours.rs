@@ -87,10 +87,14 @@ impl Router {
     /// neighbours.
     pub(super) fn poll_neighbours(&mut self, cx: &mut Context<'_>) {
         let now = cx.now();
-        if self.maintains_shared && now >= self.neighbour_queues.last_ageing + AGEING_INTERVAL {
+        let is_due = self.neighbour_queues.is_ageing || now >= self.neighbour_queues.last_ageing + AGEING_INTERVAL;
+        if self.maintains_shared && is_due {
             self.neighbour_queues.last_ageing = now;
             let reachable_time = self.config.reachable_time;
-            let requests = self.fib.control().age(&self.fib, &self.config.interfaces, reachable_time, now);
+            let mut control = self.fib.control();
+            let requests = control.age(&self.fib, &self.config.interfaces, reachable_time, now);
+            self.neighbour_queues.is_ageing = control.is_ageing();
+            drop(control);
             for request in requests {
                 self.send_request(cx, request);
             }

@@ -59,7 +59,7 @@ impl LiveVrf {
         let mut position = Position::parse(cursor)?;
         // no route changes meanwhile, and workers do not wait for the tables
         let fib = &self.router.fib;
-        let hops = fib.next_hops();
+        let hops = fib.next_hops(self.vrf);
         let mut found = vec![];
         while let Some((ipv6, len, skip)) = position.0 {
             let page = fib.tables(self.vrf).page((ipv6, len), skip, PAGE - found.len());
@@ -140,7 +140,7 @@ impl LiveVrf {
     pub fn change(&self, changes: &[RouteChange]) -> Result<RoutesChanged, Diagnostic> {
         let changes: Vec<Change> = changes.iter().map(parse).collect::<Result<_, _>>()?;
         let LiveRoutes { fib, config, .. } = &*self.router;
-        let mut hops = fib.next_hops();
+        let mut hops = fib.next_hops(self.vrf);
         for change in &changes {
             match change {
                 Change::Add(net, to) => fib.check_addition(config, (self.vrf, *net), to)?,

@@ -28,8 +28,11 @@ pub struct Settings {
     pub(super) table: HostTable,
     /// Static neighbours and their MAC addresses: "10.0.0.2" = "02:00:00:00:00:02".
     pub(super) neighbour: BTreeMap<IpAddr, Mac>,
-    /// Maximum number of neighbours on all interfaces, 1 to 1048576.
+    /// Maximum number of neighbours on all interfaces, 1 to 1048576. Tenants and the router itself have equal shares of it.
     pub(super) neighbours_max: u32,
+    /// Maximum number of next hops of routes and groups of them, in use or not for 4 s, 1 to 65536. Those of tenants are
+    /// not among them.
+    pub(super) next_hops_max: u32,
     /// Seconds for which a neighbour is reachable after its last message; then it is probed again (RFC 4861 §7.3.2). 1
     /// or more.
     pub(super) reachable_time: u32,
@@ -69,13 +72,15 @@ pub(super) struct InterfaceSettings {
 }
 
 /// Settings of a tenant.
-#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TenantSettings {
     /// Routes, as those of the router; next hops are on networks of the tenant's interfaces.
     pub(super) route: Vec<RouteSettings>,
     /// Static neighbours on networks of the tenant's interfaces.
     pub(super) neighbour: BTreeMap<IpAddr, Mac>,
+    /// Maximum number of next hops of its routes and groups of them, as that of the router.
+    pub(super) next_hops_max: u32,
     /// Network namespace of its control plane, which is created if it does not exist. It has a tap for each of the
     /// tenant's interfaces without a representor, with the name of the interface, and FPM is served in it.
     pub(super) namespace: Option<String>,
@@ -252,7 +257,10 @@ impl Settings {
 
     /// Returns the servers for the routes of routing daemons.
     pub(super) fn route_servers(&self) -> Vec<RouteServer> {
-        let of_tenants = self.tenant.iter().filter_map(|(name, tenant)| Some(tenant.fpm()?.server(Some(name))));
+        let of_tenants = self.tenant.iter().filter_map(|(name, tenant)| match tenant.route_source()? {
+            RouteSource::Fpm(fpm) => Some(fpm.server(Some(name))),
+            RouteSource::Kernel(_) => None,
+        });
         self.fpm.iter().map(|fpm| fpm.server(None)).chain(of_tenants).collect()
     }
 
@@ -300,6 +308,20 @@ impl TenantSettings {
     }
 }
 
+impl Default for TenantSettings {
+    fn default() -> Self {
+        TenantSettings {
+            route: vec![],
+            neighbour: BTreeMap::new(),
+            next_hops_max: 4096,
+            namespace: None,
+            frr: None,
+            fpm: None,
+            kernel_routes: None,
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -310,6 +332,7 @@ impl Default for Settings {
             table: HostTable::default(),
             neighbour: BTreeMap::new(),
             neighbours_max: 4096,
+            next_hops_max: 65_536,
             reachable_time: 60,
             neighbour_queue: 16,
             icmp_rate: 100,

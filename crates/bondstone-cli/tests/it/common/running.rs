@@ -67,6 +67,12 @@ impl Running {
         self.child.id()
     }
 
+    /// Returns the memory that the process has, in bytes.
+    pub fn resident(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.id())).unwrap_or_default();
+        statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    }
+
     /// Takes the standard input.
     pub fn stdin(&mut self) -> ChildStdin {
         self.child.stdin.take().expect("asked for once")

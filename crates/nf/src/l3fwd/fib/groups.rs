@@ -13,21 +13,26 @@ use zerocopy::FromZeros as _;
 
 /// Buckets of a group.
 const BUCKETS: usize = 256;
-/// Maximum number of groups.
-pub(super) const GROUPS_MAX: usize = 1 << 15;
+/// Scores of pairs of a bucket and a member are high from this one on, as one of eight is.
+const HIGH_SCORE: u64 = u64::MAX / 8 * 7;
 
 /// A next hop of a route and its weight, 1 to 65,535.
 pub(in crate::l3fwd) type Member = (NeighbourKey, u16);
 
 /// The buckets of all groups, which workers read.
 pub(super) struct Groups {
-    /// 32 MiB of zeros, of which the kernel gives memory to those that are used.
+    /// Zeros, of which the kernel gives memory to those that are used.
     buckets: Box<[AtomicU32]>,
 }
 
 impl Groups {
-    pub(super) fn new() -> Option<Groups> {
-        Some(Groups { buckets: <[AtomicU32]>::new_box_zeroed_with_elems(GROUPS_MAX * BUCKETS).ok()? })
+    pub(super) fn new(groups: usize) -> Option<Groups> {
+        Some(Groups { buckets: <[AtomicU32]>::new_box_zeroed_with_elems(groups * BUCKETS).ok()? })
+    }
+
+    /// Returns the maximum number of groups.
+    pub(super) fn max(&self) -> usize {
+        self.buckets.len() / BUCKETS
     }
 
     /// Sets the buckets of a group, which workers may use: each flow finds its old member or its new one. `numbers` are
@@ -52,21 +57,32 @@ impl Groups {
     }
 }
 
-/// Returns the member of each bucket. Every member has `BUCKETS * weight / sum of weights` buckets, rounded.
+/// Returns the member of each bucket. Every member has `BUCKETS * weight / sum of weights` buckets, rounded. Of all pairs of
+/// a bucket and a member, those with the highest scores decide.
 fn assign(members: &[Member]) -> [u8; BUCKETS] {
     let mut left = quotas(members);
     let state = foldhash::fast::FixedState::with_seed(0);
-    let score = |bucket: usize, member: usize| state.hash_one((bucket, members[member].0));
-    let mut all: Vec<(u64, usize, usize)> = (0..BUCKETS)
-        .flat_map(|bucket| (0..members.len()).map(move |member| (bucket, member)))
-        .map(|(bucket, member)| (score(bucket, member), bucket, member))
-        .collect();
-    all.sort_unstable_by(|a, b| b.cmp(a));
+    let hashes: Vec<u64> = members.iter().map(|(key, _)| state.hash_one(key)).collect();
     let mut assigned = [None; BUCKETS];
-    for (_, bucket, member) in all {
-        if assigned[bucket].is_none() && left[member] > 0 {
-            assigned[bucket] = Some(member as u8);
-            left[member] -= 1;
+    // few scores are high, and decide about most buckets: most of the others need not be sorted
+    for is_high in [true, false] {
+        let mut scores = vec![];
+        for bucket in (0..BUCKETS).filter(|bucket| assigned[*bucket].is_none()) {
+            for member in (0..members.len()).filter(|member| left[*member] > 0) {
+                let score = state.hash_one((hashes[member], bucket as u64));
+                if (score >= HIGH_SCORE) == is_high {
+                    // single words are sorted faster than tuples
+                    scores.push(score & !0xffff | (bucket as u64) << 8 | member as u64);
+                }
+            }
+        }
+        scores.sort_unstable();
+        for score in scores.into_iter().rev() {
+            let (bucket, member) = ((score >> 8 & 0xff) as usize, (score & 0xff) as usize);
+            if assigned[bucket].is_none() && left[member] > 0 {
+                assigned[bucket] = Some(member as u8);
+                left[member] -= 1;
+            }
         }
     }
     assigned.map(Option::unwrap_or_default)

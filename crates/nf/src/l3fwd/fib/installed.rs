@@ -12,13 +12,15 @@ pub(in crate::l3fwd) struct Installed {
     pub(super) tag: u8,
     /// Number of routes.
     pub(super) routes: usize,
+    /// Number of routes that were not installed, as limits or their next hops do not permit it.
+    pub(in crate::l3fwd) refused: u64,
     /// Values and tags of routes that are not in the tables, as routes of the settings or commands have their prefixes.
     pub(super) shadowed: HashMap<IpNet, (u32, u8)>,
 }
 
 impl Default for Installed {
     fn default() -> Self {
-        Installed { tag: TAGS[0], routes: 0, shadowed: HashMap::new() }
+        Installed { tag: TAGS[0], routes: 0, refused: 0, shadowed: HashMap::new() }
     }
 }
 

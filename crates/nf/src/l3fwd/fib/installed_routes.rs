@@ -7,10 +7,10 @@
 use super::adjacency::AdjacencyKind;
 use super::groups::Member;
 use super::installed::{Installed, TAGS};
-use super::next_hops::ObjectKey;
 use super::{BLACKHOLE, Fib, MARTIANS, NextHops, PROHIBITED, RouteKey, UNREACHABLE, connected, interface_of};
 use crate::l3fwd::config::Config;
 use crate::l3fwd::route_source::RouteSource;
+use core::sync::atomic::Ordering;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -89,6 +89,7 @@ impl Fib {
     ) -> Result<(), Refused> {
         let installed = self.try_install(config, hops, of, target);
         if installed.is_err() {
+            hops.installed.refused += 1;
             self.uninstall(hops, of);
         }
         installed
@@ -120,12 +121,12 @@ impl Fib {
             None => false,
         };
         let old = match is_shadowed {
-            true => hops.installed[vrf].shadowed(net).map(|(value, _)| value),
+            true => hops.installed.shadowed(net).map(|(value, _)| value),
             false => before.filter(|(_, tag)| *tag != 0).map(|(value, _)| value),
         };
         let routes_max = settings.source.as_ref().map_or(0, RouteSource::routes_max);
-        if old.is_none() && hops.installed[vrf].routes >= routes_max {
-            return Err(Refused::TooManyRoutes(hops.installed[vrf].routes));
+        if old.is_none() && hops.installed.routes >= routes_max {
+            return Err(Refused::TooManyRoutes(hops.installed.routes));
         }
         let value = match target {
             InstalledTarget::Unreachable => UNREACHABLE,
@@ -141,7 +142,7 @@ impl Fib {
                 }
                 (_, InstalledTarget::Object { id, .. }) => {
                     let members = members(config, (vrf, Some(net)), via)?;
-                    hops.acquire_object(self, &config.interfaces, (vrf, *id), members).map_err(Refused::Full)?
+                    hops.acquire_object(self, &config.interfaces, *id, members).map_err(Refused::Full)?
                 }
                 _ => {
                     let members = members(config, (vrf, Some(net)), via)?;
@@ -149,9 +150,9 @@ impl Fib {
                 }
             },
         };
-        let tag = hops.installed[vrf].tag;
+        let tag = hops.installed.tag;
         if is_shadowed {
-            hops.installed[vrf].shadow(net, value, tag);
+            hops.installed.shadow(net, value, tag);
         } else {
             let inserted = self.tables(vrf).insert_tagged(net, value, tag);
             if let Err(e) = inserted {
@@ -159,7 +160,10 @@ impl Fib {
                 return Err(Refused::Full(e.to_string()));
             }
         }
-        hops.installed[vrf].routes += usize::from(old.is_none());
+        if old.is_none() {
+            hops.installed.routes += 1;
+            self.installed.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(old) = old {
             hops.release(self, old);
         }
@@ -173,16 +177,16 @@ impl Fib {
         &self,
         config: &Config,
         hops: &mut NextHops,
-        (vrf, id): ObjectKey,
+        (vrf, id): (usize, u32),
         via: &[InstalledHop],
     ) -> usize {
         let members = members(config, (vrf, None), via).map_err(|e| e.to_string());
-        members.and_then(|members| hops.change_object(self, &config.interfaces, (vrf, id), members)).unwrap_or(0)
+        members.and_then(|members| hops.change_object(self, &config.interfaces, id, members)).unwrap_or(0)
     }
 
     /// Removes a route that was installed; does nothing if there is none.
     pub(in crate::l3fwd) fn uninstall(&self, hops: &mut NextHops, (vrf, net): RouteKey) {
-        let value = match hops.installed[vrf].unshadow(net) {
+        let value = match hops.installed.unshadow(net) {
             Some((value, _)) => value,
             None => {
                 let mut tables = self.tables(vrf);
@@ -191,7 +195,8 @@ impl Fib {
                 value
             }
         };
-        hops.installed[vrf].routes -= 1;
+        hops.installed.routes -= 1;
+        self.installed.fetch_sub(1, Ordering::Relaxed);
         if net.prefix_len() == net.max_prefix_len() {
             // without it, packets to the neighbour resolve it again
             let _ = self.insert_neighbour_route(vrf, net.addr());
@@ -201,18 +206,18 @@ impl Fib {
 
     /// Makes all installed routes of a VRF stale.
     pub(in crate::l3fwd) fn mark_stale(&self, hops: &mut NextHops, vrf: usize) {
-        let (fresh, stale) = (hops.installed[vrf].tag, hops.installed[vrf].stale_tag());
+        let (fresh, stale) = (hops.installed.tag, hops.installed.stale_tag());
         // stale ones get the tag of those that become stale, so that theirs is free
         let stale_ones = self.stale(hops, vrf);
         self.retag_stale(hops, vrf, &stale_ones);
-        hops.installed[vrf].shadowed.values_mut().for_each(|(_, tag)| *tag = fresh);
-        hops.installed[vrf].tag = stale;
-        hops.forget_objects(vrf);
+        hops.installed.shadowed.values_mut().for_each(|(_, tag)| *tag = fresh);
+        hops.installed.tag = stale;
+        hops.forget_objects();
     }
 
     /// Gives stale routes of a VRF to these prefixes the tag of those that become stale next.
     pub(in crate::l3fwd) fn retag_stale(&self, hops: &NextHops, vrf: usize, nets: &[IpNet]) {
-        let (fresh, stale) = (hops.installed[vrf].tag, hops.installed[vrf].stale_tag());
+        let (fresh, stale) = (hops.installed.tag, hops.installed.stale_tag());
         let mut tables = self.tables(vrf);
         for net in nets {
             if let Some((value, tag)) = tables.get_tagged(*net)
@@ -226,19 +231,19 @@ impl Fib {
 
     /// Returns the prefixes of the stale routes of a VRF.
     pub(in crate::l3fwd) fn stale(&self, hops: &NextHops, vrf: usize) -> Vec<IpNet> {
-        let stale = hops.installed[vrf].stale_tag();
+        let stale = hops.installed.stale_tag();
         let mut nets: Vec<IpNet> = self.tables(vrf).of_tag(stale).map(|(net, _)| net).collect();
-        let shadowed = hops.installed[vrf].shadowed.iter().filter(|(_, (_, tag))| *tag == stale);
+        let shadowed = hops.installed.shadowed.iter().filter(|(_, (_, tag))| *tag == stale);
         nets.extend(shadowed.map(|(net, _)| *net));
         nets
     }
 
     /// Removes the routes of a VRF to these prefixes that are stale, and returns their number.
     pub(in crate::l3fwd) fn remove_stale(&self, hops: &mut NextHops, vrf: usize, nets: &[IpNet]) -> usize {
-        let stale = hops.installed[vrf].stale_tag();
+        let stale = hops.installed.stale_tag();
         let mut removed = 0;
         for net in nets {
-            let shadowed = hops.installed[vrf].shadowed(*net).map(|(_, tag)| tag);
+            let shadowed = hops.installed.shadowed(*net).map(|(_, tag)| tag);
             if shadowed.or_else(|| self.tables(vrf).get_tagged(*net).map(|(_, tag)| tag)) == Some(stale) {
                 self.uninstall(hops, (vrf, *net));
                 removed += 1;
@@ -254,7 +259,7 @@ impl Fib {
         vrf: usize,
         mut each: impl FnMut(IpNet, InstalledTarget, bool),
     ) {
-        let Installed { tag, shadowed, .. } = &hops.installed[vrf];
+        let Installed { tag, shadowed, .. } = &hops.installed;
         let shadowed = shadowed.iter().map(|(net, (value, tag))| (*net, *value, *tag));
         let routes: Vec<_> = {
             let tables = self.tables(vrf);
@@ -296,8 +301,8 @@ impl Fib {
 
     /// Makes an installed route stale.
     pub(in crate::l3fwd) fn make_stale(&self, hops: &mut NextHops, (vrf, net): RouteKey) {
-        let stale = hops.installed[vrf].stale_tag();
-        if let Some((_, tag)) = hops.installed[vrf].shadowed.get_mut(&net) {
+        let stale = hops.installed.stale_tag();
+        if let Some((_, tag)) = hops.installed.shadowed.get_mut(&net) {
             *tag = stale;
             return;
         }

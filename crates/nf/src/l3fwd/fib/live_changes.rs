@@ -1,6 +1,6 @@
 //! Changes of routes while workers look up addresses.
 //!
-//! The holder of [`NextHops`] changes routes. It holds the lock of the tables as long as it takes, up to milliseconds for
+//! The holder of the [`NextHops`] of a VRF changes its routes. It holds the lock of the tables as long as it takes, up to milliseconds for
 //! a short prefix, which workers never wait for, and then that of [`Control`](super::Control), which they do wait for, for a
 //! moment.
 
@@ -56,7 +56,7 @@ impl Fib {
         let before = tables.get_tagged(net).filter(|(_, tag)| *tag != 0);
         tables.insert(net, value).map_err(|e| full(e.to_string()))?;
         if let Some((value, tag)) = before {
-            hops.installed[vrf].shadow(net, value, tag);
+            hops.installed.shadow(net, value, tag);
         }
         Ok(())
     }
@@ -87,9 +87,9 @@ impl Fib {
     pub(in crate::l3fwd) fn remove_route(&self, hops: &mut NextHops, (vrf, net): RouteKey) -> Result<(), Diagnostic> {
         let full = |problem: String| Diagnostic::new(problem).value(net);
         // the route that it had replaced returns
-        if let Some((value, tag)) = hops.installed[vrf].shadowed(net) {
+        if let Some((value, tag)) = hops.installed.shadowed(net) {
             self.tables(vrf).insert_tagged(net, value, tag).map_err(|e| full(e.to_string()))?;
-            hops.installed[vrf].unshadow(net);
+            hops.installed.unshadow(net);
             return Ok(());
         }
         self.tables(vrf).remove_net(net);

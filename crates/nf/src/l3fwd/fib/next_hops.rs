@@ -1,42 +1,33 @@
 //! Next hops and groups of them, as long as routes use them.
 
 use super::adjacency::AdjacencyKind;
-use super::groups::{GROUPS_MAX, Member};
+use super::groups::Member;
 use super::installed::Installed;
 use super::route_tables::Writer;
-use super::{Control, Fib, NeighbourKey, OWN, REUSE_DELAY, ROUTE_NEXT_HOPS_MAX, is_connected};
+use super::share::Share;
+use super::{Control, Fib, NEIGHBOUR_NUMBERS, NeighbourKey, OWN, REUSE_DELAY, is_connected};
 use crate::l3fwd::interface::Interface;
 use ipnet::IpNet;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::mem;
-use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Maximum number of different next hops and groups of them.
-const TARGETS_MAX: usize = 1 << 15;
-
-/// VRF and number of a next-hop object.
-pub(super) type ObjectKey = (usize, u32);
-
-/// The next hops and groups that routes use.
+/// The next hops and groups that routes of a VRF use.
 pub(in crate::l3fwd) struct NextHops {
     /// Adjacency numbers by members.
     values: HashMap<Vec<Member>, u32>,
     targets: HashMap<u32, Target>,
     /// Adjacency numbers of the groups of next-hop objects, whose members change in place, by number of the object.
-    objects: HashMap<ObjectKey, u32>,
-    /// Lowest number of a group that was never used.
-    next_group: u32,
-    /// Groups that no route uses, and the time from which each is used again.
-    unused_groups: VecDeque<(Duration, u32)>,
-    /// Routes of the routing daemon of each VRF.
-    pub(in crate::l3fwd) installed: Vec<Installed>,
+    objects: HashMap<u32, u32>,
+    share: Share,
+    /// Routes of the routing daemon.
+    pub(in crate::l3fwd) installed: Installed,
 }
 
 struct Target {
     members: Vec<Member>,
     /// The next-hop object, of which all routes that use this are.
-    object: Option<ObjectKey>,
+    object: Option<u32>,
     group: Option<u32>,
     /// Number of routes that use it, besides those of the settings and of commands.
     routes: usize,
@@ -45,15 +36,14 @@ struct Target {
 }
 
 impl NextHops {
-    /// Returns none, for a number of VRFs.
-    pub(super) fn new(vrfs: usize) -> Self {
+    /// Returns none, of which there are at most so many.
+    pub(super) fn new(max: usize) -> Self {
         NextHops {
             values: HashMap::new(),
             targets: HashMap::new(),
             objects: HashMap::new(),
-            next_group: 0,
-            unused_groups: VecDeque::new(),
-            installed: (0..vrfs).map(|_| Installed::default()).collect(),
+            share: Share::new(max),
+            installed: Installed::default(),
         }
     }
 
@@ -89,7 +79,7 @@ impl NextHops {
         &mut self,
         fib: &Fib,
         interfaces: &[Interface],
-        object: ObjectKey,
+        object: u32,
         members: Vec<Member>,
     ) -> Result<u32, String> {
         if let Some(value) = self.objects.get(&object).copied() {
@@ -114,7 +104,7 @@ impl NextHops {
         &mut self,
         fib: &Fib,
         interfaces: &[Interface],
-        object: ObjectKey,
+        object: u32,
         members: Vec<Member>,
     ) -> Result<usize, String> {
         let Some(value) = self.objects.get(&object).copied() else { return Ok(0) };
@@ -124,12 +114,12 @@ impl NextHops {
 
     /// Returns the next-hop object whose group has this number.
     pub(super) fn object(&self, value: u32) -> Option<u32> {
-        self.targets.get(&value)?.object.map(|(_, id)| id)
+        self.targets.get(&value)?.object
     }
 
-    /// Forgets the numbers of the next-hop objects of a VRF: the routing daemon may give them to others. Routes keep their next hops.
-    pub(super) fn forget_objects(&mut self, vrf: usize) {
-        for (_, value) in self.objects.extract_if(|(of, _), _| *of == vrf) {
+    /// Forgets the numbers of the next-hop objects: the routing daemon may give them to others. Routes keep their next hops.
+    pub(super) fn forget_objects(&mut self) {
+        for (_, value) in self.objects.drain() {
             if let Some(target) = self.targets.get_mut(&value) {
                 target.object = None;
                 if target.members.len() > 1 {
@@ -160,10 +150,15 @@ impl NextHops {
             self.values.remove(&target.members);
         }
         if let Some(group) = target.group {
-            self.unused_groups.push_back((fib.now() + REUSE_DELAY, group));
-            fib.control().retire(fib, value);
+            self.share.retire(fib.now());
+            fib.control().retire_group(fib, value, group);
         }
-        release_all(fib, &target.members);
+        self.release_all(fib, &target.members);
+    }
+
+    /// Returns the number of next hops and groups that are used or not reused yet, and the maximum.
+    pub(in crate::l3fwd) fn usage(&self, now: Duration) -> (usize, usize) {
+        (self.share.len(now), self.share.max())
     }
 
     /// Returns the number of different next hops and groups.
@@ -193,19 +188,16 @@ impl NextHops {
         fib: &Fib,
         interfaces: &[Interface],
         members: Vec<Member>,
-        object: Option<ObjectKey>,
+        object: Option<u32>,
     ) -> Result<u32, String> {
-        if self.targets.len() >= TARGETS_MAX {
-            return Err(format!("exceeds the maximum of {TARGETS_MAX} different next hops"));
-        }
-        let numbers = hold_all(fib, interfaces, &members)?;
+        let numbers = self.hold_all(fib, interfaces, &members)?;
         let group = match numbers.len() {
             1 => None,
-            _ => match self.group(fib, &mut fib.control()) {
+            _ => match self.group(fib) {
                 Some(group) => Some(group),
                 None => {
-                    release_all(fib, &members);
-                    return Err(format!("exceeds the maximum of {GROUPS_MAX} groups of next hops"));
+                    self.release_all(fib, &members);
+                    return Err(self.full());
                 }
             },
         };
@@ -225,32 +217,61 @@ impl NextHops {
     /// Gives other members to a group that an object has.
     fn change(&mut self, fib: &Fib, interfaces: &[Interface], value: u32, members: Vec<Member>) -> Result<(), String> {
         let members = normalized(members);
-        let Some(target) = self.targets.get_mut(&value).filter(|target| target.members != members) else {
+        if self.targets.get(&value).is_none_or(|target| target.members == members) {
             return Ok(());
-        };
-        let numbers = hold_all(fib, interfaces, &members)?;
+        }
+        let numbers = self.hold_all(fib, interfaces, &members)?;
+        let Some(target) = self.targets.get_mut(&value) else { return Ok(()) };
         if let Some(group) = target.group {
             fib.groups.set(group, &members, &numbers);
         }
         // after the buckets: workers that still hold a number find its adjacency, as it is not reused at once
-        release_all(fib, &mem::replace(&mut target.members, members));
+        let before = mem::replace(&mut target.members, members);
+        self.release_all(fib, &before);
         Ok(())
     }
 
     /// Returns an adjacency number and the number of a group.
-    fn group(&mut self, fib: &Fib, control: &mut Control) -> Option<(u32, u32)> {
-        let now = fib.now();
-        let group = match self.unused_groups.front() {
-            Some((reusable_from, group)) if *reusable_from <= now => *group,
-            _ if (self.next_group as usize) < GROUPS_MAX => self.next_group,
-            _ => return None,
-        };
-        let number = control.allocate(fib, now)?;
-        match group == self.next_group {
-            true => self.next_group += 1,
-            false => drop(self.unused_groups.pop_front()),
+    fn group(&mut self, fib: &Fib) -> Option<(u32, u32)> {
+        if !self.share.take(fib.now()) {
+            return None;
         }
-        Some((number, group))
+        let group = fib.control().allocate_group(fib);
+        if group.is_none() {
+            self.share.give();
+        }
+        group
+    }
+
+    /// Returns the adjacency numbers of members, which stay until [`release_all`](Self::release_all).
+    fn hold_all(&mut self, fib: &Fib, interfaces: &[Interface], members: &[Member]) -> Result<Vec<u32>, String> {
+        let highest = fib.control().highest_soon();
+        fib.widen_for(highest).map_err(|e| e.to_string())?;
+        let mut tables = fib.tables(vrf_of(fib, members));
+        tables.widen_for(highest).map_err(|e| e.to_string())?;
+        let mut numbers = vec![];
+        for (n, (key, _)) in members.iter().enumerate() {
+            // workers wait for the lock: for one member at a time
+            let number = fib.control().hold_next_hop(fib, interfaces, *key, &mut tables, &mut self.share);
+            let Some(number) = number else {
+                drop(tables);
+                self.release_all(fib, &members[..n]);
+                return Err(self.full());
+            };
+            numbers.push(number);
+        }
+        Ok(numbers)
+    }
+
+    fn release_all(&mut self, fib: &Fib, members: &[Member]) {
+        let mut tables = fib.tables(vrf_of(fib, members));
+        for (key, _) in members {
+            fib.control().release_next_hop(fib, *key, &mut tables, &mut self.share);
+        }
+    }
+
+    fn full(&self) -> String {
+        format!("exceeds the maximum of {} next hops and groups of next hops (next_hops_max)", self.share.max())
     }
 }
 
@@ -268,95 +289,89 @@ fn normalized(mut members: Vec<Member>) -> Vec<Member> {
     members
 }
 
-/// Returns the adjacency numbers of members, which stay until [`release_all`].
-fn hold_all(fib: &Fib, interfaces: &[Interface], members: &[Member]) -> Result<Vec<u32>, String> {
-    // numbers are those of all VRFs, and workers wait for the lock of `Control`
-    let highest = fib.control().highest_soon(members.len() + 1);
-    for tables in &fib.tables {
-        let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
-        tables.widen_for(highest).map_err(|e| e.to_string())?;
-    }
-    let mut tables = fib.tables(vrf_of(fib, members));
-    let mut control = fib.control();
-    let mut numbers = vec![];
-    for (key, _) in members {
-        match control.hold_next_hop(fib, interfaces, *key, &mut tables) {
-            Some(number) => numbers.push(number),
-            None => {
-                let held = &members[..numbers.len()];
-                held.iter().for_each(|(key, _)| control.release_next_hop(*key, fib.now(), &mut tables));
-                return Err("exceeds the maximum number of next hops".to_owned());
-            }
-        }
-    }
-    Ok(numbers)
-}
-
-fn release_all(fib: &Fib, members: &[Member]) {
-    let mut tables = fib.tables(vrf_of(fib, members));
-    let mut control = fib.control();
-    members.iter().for_each(|(key, _)| control.release_next_hop(*key, fib.now(), &mut tables));
-}
-
 impl Control {
-    /// Returns the highest adjacency number after so many more are allocated, and those that workers may allocate before
-    /// routes are changed again: a number of a neighbour that never answers is used for 3 s and is free after 4 s more.
-    pub(super) fn highest_soon(&self, more: usize) -> u32 {
-        let of_workers = 3 * self.neighbours_max.saturating_sub(self.held);
-        self.next_unused.saturating_add(u32::try_from(of_workers + more).unwrap_or(u32::MAX))
+    /// Returns the highest adjacency number after changes of routes in all VRFs allocate more, and those that workers may
+    /// allocate before routes are changed again.
+    pub(super) fn highest_soon(&self) -> u32 {
+        let of_routes = self.others.len() * (super::NEXT_HOPS_MAX + 1);
+        let soon = NEIGHBOUR_NUMBERS * self.neighbours_max + of_routes;
+        self.next_unused.saturating_add(u32::try_from(soon).unwrap_or(u32::MAX))
     }
 
-    /// Returns the adjacency number of a next hop, which is added if it is unknown and stays as long as it is held.
+    /// Returns the adjacency number of a next hop, which is added if it is unknown and stays as long as it is held; `None`
+    /// if the share of the VRF is used.
     fn hold_next_hop(
         &mut self,
         fib: &Fib,
         interfaces: &[Interface],
         key: NeighbourKey,
         tables: &mut Writer,
+        share: &mut Share,
     ) -> Option<u32> {
-        if self.held >= ROUTE_NEXT_HOPS_MAX && self.neighbours.get(&key).is_none_or(|n| n.held == 0) {
+        let known = self.neighbours.get(&key);
+        let (is_new, is_held) = (known.is_none(), known.is_some_and(|n| n.held > 0));
+        if !is_held && !share.take(fib.now()) {
             return None;
         }
-        self.neighbours_max += 1;
-        let is_new = !self.neighbours.contains_key(&key);
         let number = self.add_next_hop(fib, interfaces, key, fib.now());
         let Some(neighbour) = self.neighbours.get_mut(&key).filter(|_| number.is_some()) else {
-            self.neighbours_max -= 1;
+            share.give();
             return None;
         };
         neighbour.held += 1;
-        match neighbour.held {
-            1 => self.held += 1,
-            _ => self.neighbours_max -= 1,
+        if is_new && is_connected(tables, key.0, key.1) {
+            // without it, packets to the next hop itself resolve it on their own
+            let _ = tables.insert(IpNet::from(key.1), neighbour.adjacency);
         }
-        if is_new {
-            let adjacency = neighbour.adjacency;
-            if is_connected(tables, key.0, key.1) {
-                // without it, packets to the next hop itself resolve it on their own
-                let _ = tables.insert(IpNet::from(key.1), adjacency);
-            }
+        if !is_held {
+            self.held += 1;
+            self.others[fib.vrf_of(key.0)] -= 1;
         }
         number
     }
 
-    /// Releases a next hop. One whose MAC address is not known is removed, others expire as other neighbours do.
-    fn release_next_hop(&mut self, key: NeighbourKey, now: Duration, tables: &mut Writer) {
-        let Some(neighbour) = self.neighbours.get_mut(&key) else { return };
-        neighbour.held = neighbour.held.saturating_sub(1);
+    /// Releases a next hop. One whose MAC address is not known is removed, others expire as other neighbours do, as far as
+    /// the share of the VRF has room for them.
+    fn release_next_hop(&mut self, fib: &Fib, key: NeighbourKey, tables: &mut Writer, share: &mut Share) {
+        let has_room = self.has_room(fib.vrf_of(key.0));
+        let Some(neighbour) = self.neighbours.get_mut(&key).filter(|n| n.held > 0) else { return };
+        neighbour.held -= 1;
         if neighbour.held > 0 {
             return;
         }
-        self.neighbours_max = self.neighbours_max.saturating_sub(1);
-        self.held = self.held.saturating_sub(1);
-        if neighbour.mac.is_none() && !neighbour.is_static {
-            self.remove(key, tables, now);
+        let stays = neighbour.is_static || neighbour.mac.is_some() && has_room;
+        self.held -= 1;
+        self.others[fib.vrf_of(key.0)] += 1;
+        if stays {
+            share.give();
+        } else {
+            share.retire(fib.now());
+            self.remove(fib, key, tables, fib.now());
         }
     }
 
-    /// Keeps the number of a group until no worker uses it any more.
-    fn retire(&mut self, fib: &Fib, number: u32) {
+    /// Returns an adjacency number and the number of a group; `None` if all are in use.
+    fn allocate_group(&mut self, fib: &Fib) -> Option<(u32, u32)> {
+        let now = fib.now();
+        let reusable = self.unused_groups.front().filter(|(reusable_from, _)| *reusable_from <= now);
+        let group = reusable.map_or(self.next_group, |(_, group)| *group);
+        if group as usize >= fib.groups.max() {
+            return None;
+        }
+        let number = self.allocate(fib, now)?;
+        match group == self.next_group {
+            true => self.next_group += 1,
+            false => drop(self.unused_groups.pop_front()),
+        }
+        Some((number, group))
+    }
+
+    /// Keeps the numbers of a group until no worker uses it any more.
+    fn retire_group(&mut self, fib: &Fib, number: u32, group: u32) {
+        let reusable_from = fib.now() + REUSE_DELAY;
+        self.unused_groups.push_back((reusable_from, group));
         // packets of workers that still hold the number find its members
-        self.retired.push_back((fib.now() + REUSE_DELAY, number));
+        self.retired.push_back((reusable_from, number));
         debug_assert_eq!(fib.adjacency(number).load().kind(), AdjacencyKind::Group);
     }
 }

@@ -209,13 +209,13 @@ fn routes_to_neighbours_are_replaced_and_restored() {
     assert!(fib.check_removal((OWN, net)).is_err());
     let to = RouteTarget::Blackhole;
     fib.check_addition(&config, (OWN, net), &to).unwrap();
-    fib.add_route(&config, &mut fib.next_hops(), (OWN, net), &to).unwrap();
+    fib.add_route(&config, &mut fib.next_hops(OWN), (OWN, net), &to).unwrap();
     assert_eq!(fib.tables(OWN).host_route(address), Some(BLACKHOLE));
     fib.check_removal((OWN, net)).unwrap();
-    fib.remove_route(&mut fib.next_hops(), (OWN, net)).unwrap();
+    fib.remove_route(&mut fib.next_hops(OWN), (OWN, net)).unwrap();
     assert_eq!(fib.tables(OWN).host_route(address), Some(neighbour));
     // it stays when the neighbour does not answer
-    fib.add_route(&config, &mut fib.next_hops(), (OWN, net), &to).unwrap();
+    fib.add_route(&config, &mut fib.next_hops(OWN), (OWN, net), &to).unwrap();
     for n in 2..6 {
         fib.control().age(&fib, &config.interfaces, Duration::from_secs(60), now + REQUEST_TIMEOUT * n);
     }
@@ -223,7 +223,7 @@ fn routes_to_neighbours_are_replaced_and_restored() {
     assert!(fib.control().neighbours.is_empty());
     // martians return as well
     let martian: IpNet = "224.0.0.0/4".parse().unwrap();
-    fib.add_route(&config, &mut fib.next_hops(), (OWN, martian), &to).unwrap();
-    fib.remove_route(&mut fib.next_hops(), (OWN, martian)).unwrap();
+    fib.add_route(&config, &mut fib.next_hops(OWN), (OWN, martian), &to).unwrap();
+    fib.remove_route(&mut fib.next_hops(OWN), (OWN, martian)).unwrap();
     assert_eq!(fib.tables(OWN).get(martian), Some(MARTIAN));
 }

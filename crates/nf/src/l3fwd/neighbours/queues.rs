@@ -13,6 +13,8 @@ pub(crate) struct NeighbourQueues {
     pub(super) capacity: usize,
     /// Time at which neighbours were last aged.
     pub(super) last_ageing: Duration,
+    /// True while parts of the neighbours are still to be aged.
+    pub(super) is_ageing: bool,
 }
 
 /// Packets for one neighbour.
@@ -25,6 +27,12 @@ pub(super) struct NeighbourQueue {
 
 impl NeighbourQueues {
     pub(crate) fn new(capacity: usize) -> Self {
-        NeighbourQueues { queues: BTreeMap::new(), failed: vec![], capacity, last_ageing: Duration::ZERO }
+        NeighbourQueues {
+            queues: BTreeMap::new(),
+            failed: vec![],
+            capacity,
+            last_ageing: Duration::ZERO,
+            is_ageing: false,
+        }
     }
 }

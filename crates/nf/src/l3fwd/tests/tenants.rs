@@ -80,6 +80,40 @@ fn neighbours_and_errors_are_those_of_the_tenant() {
     }
 }
 
+/// Hosts of one tenant take no neighbours from another one.
+#[test]
+fn neighbours_of_a_tenant_do_not_exceed_its_share() {
+    // the three that have interfaces share 30, of which two are next hops of each tenant
+    let mut router = tenants("neighbours_max = 30\n");
+    let hosts = |router: &mut Harness, from: usize, n: u8| {
+        for host in 0..n {
+            let to = build::udp4([192, 0, 2, 9], [10, 0, 0, 100 + host], 1, 1).dst_mac(WAN).pad_to(60).to_vec();
+            router.feed_input(from + 1, &[to]);
+        }
+    };
+    hosts(&mut router, BLUE, 60);
+    assert_eq!((router.held(), router.dropped("neighbour_table_full")), (10, 50));
+    hosts(&mut router, RED, 10);
+    assert_eq!((router.held(), router.dropped("neighbour_table_full")), (20, 50));
+}
+
+#[test]
+fn limits_of_next_hops_have_a_range() {
+    let error = |more: &str| {
+        let built = HarnessBuilder::new::<L3fwd>(&format!("{INTERFACES}tenant.red = {{}}\n{more}")).build();
+        built.err().unwrap().to_string()
+    };
+    for (settings, expected) in [
+        ("tenant.blue.next_hops_max = 0\n", "maximum number of next hops is out of range"),
+        ("tenant.blue.next_hops_max = 65537\n", "maximum number of next hops is out of range"),
+        ("tenant.blue = {}\nnext_hops_max = 0\n", "maximum number of next hops is out of range"),
+    ] {
+        assert!(error(settings).contains(expected), "{}", error(settings));
+    }
+    let many: String = (0..16).map(|n| format!("tenant.t{n}.next_hops_max = 65536\n")).collect();
+    assert!(error(&format!("{many}tenant.blue = {{}}\n")).contains("more than 1048576"));
+}
+
 #[test]
 fn next_hops_are_on_networks_of_the_tenant() {
     let error = |more: &str| {

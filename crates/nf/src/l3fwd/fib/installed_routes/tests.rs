@@ -119,66 +119,66 @@ fn expected(model: &Model, net: IpNet) -> Option<(AdjacencyKind, Vec<(IpAddr, u1
 
 fn follows_the_model(fib: &Fib, config: &Config, changes: Vec<(usize, Change)>) -> Result<(), TestCaseError> {
     let mut models = [Model::default(), Model::default()];
-    let mut hops = fib.next_hops();
+    let mut all_hops = [fib.next_hops(OWN), fib.next_hops(1)];
     let routes_max = 8;
     for (vrf, change) in changes {
-        let model = &mut models[vrf];
+        let (model, hops) = (&mut models[vrf], &mut *all_hops[vrf]);
         match change {
             Change::Install(n, over) => {
                 let (net, target) = (net(n), target(&over, vrf, net(n)));
                 let full = !model.installed.contains_key(&net) && model.installed.len() >= routes_max;
-                let did = fib.install(config, &mut hops, (vrf, net), &target);
+                let did = fib.install(config, hops, (vrf, net), &target);
                 prop_assert_eq!(did.is_err(), full, "{:?}", did);
                 if !full {
                     model.installed.insert(net, (target, false));
                 }
             }
             Change::Uninstall(n) => {
-                fib.uninstall(&mut hops, (vrf, net(n)));
+                fib.uninstall(hops, (vrf, net(n)));
                 model.installed.remove(&net(n));
             }
             Change::AddStatic(n, hop) => {
                 let (net, hop) = (net(n), via(hop, net(n).addr().is_ipv4()));
                 let to = RouteTarget::Via(vec![hop]);
                 fib.check_addition(config, (vrf, net), &to).unwrap();
-                fib.add_route(config, &mut hops, (vrf, net), &to).unwrap();
+                fib.add_route(config, hops, (vrf, net), &to).unwrap();
                 model.commands.insert(net, hop);
             }
             Change::RemoveStatic(n) => {
                 let is_there = model.commands.remove(&net(n)).is_some();
                 prop_assert_eq!(fib.check_removal((vrf, net(n))).is_ok(), is_there);
                 if is_there {
-                    fib.remove_route(&mut hops, (vrf, net(n))).unwrap();
+                    fib.remove_route(hops, (vrf, net(n))).unwrap();
                 }
             }
             Change::MarkStale => {
-                fib.mark_stale(&mut hops, vrf);
+                fib.mark_stale(hops, vrf);
                 model.installed.values_mut().for_each(|(_, stale)| *stale = true);
             }
             Change::RemoveStale => {
                 let before = model.installed.len();
                 model.installed.retain(|_, (_, stale)| !*stale);
-                let stale = fib.stale(&hops, vrf);
-                prop_assert_eq!(fib.remove_stale(&mut hops, vrf, &stale), before - model.installed.len());
+                let stale = fib.stale(hops, vrf);
+                prop_assert_eq!(fib.remove_stale(hops, vrf, &stale), before - model.installed.len());
             }
             Change::Wait => fib.set_now(fib.now() + REUSE_DELAY),
         }
-        for (vrf, model) in models.iter().enumerate() {
-            prop_assert_eq!(hops.installed[vrf].routes(), model.installed.len());
+        for (vrf, (model, hops)) in models.iter().zip(&all_hops).enumerate() {
+            prop_assert_eq!(hops.installed.routes(), model.installed.len());
             for n in 0..12 {
-                prop_assert_eq!(found(fib, &hops, vrf, net(n)), expected(model, net(n)), "{} of VRF {}", net(n), vrf);
+                prop_assert_eq!(found(fib, hops, vrf, net(n)), expected(model, net(n)), "{} of VRF {}", net(n), vrf);
             }
             let mut all = BTreeMap::new();
-            fib.for_each_installed(&hops, vrf, |net, target, stale| drop(all.insert(net, (target, stale))));
+            fib.for_each_installed(hops, vrf, |net, target, stale| drop(all.insert(net, (target, stale))));
             prop_assert_eq!(&all, &model.installed);
         }
     }
-    for (vrf, model) in models.into_iter().enumerate() {
+    for (vrf, (model, hops)) in models.into_iter().zip(&mut all_hops).enumerate() {
         for net in model.installed.into_keys() {
-            fib.uninstall(&mut hops, (vrf, net));
+            fib.uninstall(hops, (vrf, net));
         }
         for net in model.commands.into_keys() {
-            fib.remove_route(&mut hops, (vrf, net)).unwrap();
+            fib.remove_route(hops, (vrf, net)).unwrap();
         }
     }
     Ok(())
@@ -200,7 +200,7 @@ fn installed_routes_follow_the_model() {
 #[test]
 fn next_hops_and_groups_are_reused() {
     let (config, fib) = router("lpm");
-    let mut hops = fib.next_hops();
+    let mut hops = fib.next_hops(OWN);
     let net: IpNet = "198.18.0.0/15".parse().unwrap();
     for n in 0..100_000u32 {
         fib.set_now(REUSE_DELAY * n);
@@ -218,10 +218,81 @@ fn next_hops_and_groups_are_reused() {
     assert!((fib.control().next_unused as usize) < 1000, "{}", fib.control().next_unused);
 }
 
+/// A tenant with as many next hops and groups as it may have gets no more; one next to it gets its own.
+#[test]
+fn next_hops_of_a_tenant_do_not_exceed_its_share() {
+    let text = format!("{INTERFACES}tenant.blue.next_hops_max = 4\nnext_hops_max = 4\nfpm = {{ routes_max = 100 }}");
+    let text = text.replace("routes_max = 8", "routes_max = 100");
+    let (settings, cx): (Settings, _) = (toml::from_str(&text).unwrap(), BuildContext::default());
+    let config = Config::new(&settings, &cx).unwrap();
+    let fib = Fib::new(&config, &settings, &cx).unwrap();
+    let (own, blue) = (OWN, 1);
+    let install = |vrf: usize, n: u8, over: &[u8]| {
+        fib.install(&config, &mut fib.next_hops(vrf), (vrf, net(n)), &target(over, vrf, net(n)))
+    };
+    let used = |vrf: usize| fib.next_hops(vrf).usage(fib.now());
+    // three next hops and a group of two of them
+    (1..4).for_each(|n| install(blue, 6 + n, &[n]).unwrap());
+    install(blue, 10, &[1, 2]).unwrap();
+    assert_eq!(used(blue), (4, 4));
+    for over in [&[4][..], &[1, 3], &[1, 4]] {
+        let refused = install(blue, 11, over).unwrap_err().to_string();
+        assert!(refused.contains("maximum of 4 next hops") && refused.contains("next_hops_max"), "{refused}");
+    }
+    assert_eq!((used(blue), fib.next_hops(blue).installed.refused), ((4, 4), 3));
+    // what it has can be used by further routes, and others have theirs
+    install(blue, 11, &[1, 2]).unwrap();
+    (1..4).for_each(|n| install(own, 6 + n, &[n]).unwrap());
+    install(own, 10, &[2, 3]).unwrap();
+    assert_eq!((used(own), fib.next_hops(own).installed.refused), ((4, 4), 0));
+    // one that is not used any more is free after a time
+    fib.uninstall(&mut fib.next_hops(blue), (blue, net(9)));
+    assert_eq!(used(blue), (4, 4));
+    assert!(install(blue, 12, &[4]).is_err());
+    fib.set_now(fib.now() + REUSE_DELAY);
+    assert_eq!(used(blue), (3, 4));
+    install(blue, 12, &[4]).unwrap();
+    // objects that change need room for their next members beside the ones of before
+    let objects = |over: &[u8]| fib.change_object(&config, &mut fib.next_hops(blue), (blue, 1), &object_hops(over));
+    (7..13).for_each(|n| fib.uninstall(&mut fib.next_hops(blue), (blue, net(n))));
+    fib.set_now(fib.now() + REUSE_DELAY);
+    let object = InstalledTarget::Object { id: 1, via: object_hops(&[1, 2]) };
+    fib.install(&config, &mut fib.next_hops(blue), (blue, net(7)), &object).unwrap();
+    assert_eq!((objects(&[3, 4]), used(blue)), (0, (4, 4)));
+    fib.set_now(fib.now() + REUSE_DELAY);
+    assert_eq!((objects(&[2, 3]), used(blue)), (1, (4, 4)));
+    assert_eq!(fib.control().held, 2 + 3);
+}
+
+/// Numbers are not lost, however many changes of next hops are refused.
+#[test]
+fn refused_next_hops_leave_nothing_behind() {
+    let text = format!("{INTERFACES}tenant.blue.next_hops_max = 6\nfpm = {{ routes_max = 8 }}");
+    let (settings, cx): (Settings, _) = (toml::from_str(&text).unwrap(), BuildContext::default());
+    let config = Config::new(&settings, &cx).unwrap();
+    let fib = Fib::new(&config, &settings, &cx).unwrap();
+    let mut hops = fib.next_hops(1);
+    let mut refused = 0;
+    for n in 0..20_000u32 {
+        fib.set_now(Duration::from_millis(100) * n);
+        let over: Vec<u8> = (0..1 + n % 5).map(|k| ((n * 7 + k) % 40) as u8 + 1).collect();
+        let net = net(7 + (n % 5) as u8);
+        refused += u64::from(fib.install(&config, &mut hops, (1, net), &target(&over, 1, net)).is_err());
+        let (used, max) = hops.usage(fib.now());
+        assert!(used <= max, "{used}");
+    }
+    assert!(refused > 1000 && refused < 20_000 && hops.installed.refused == refused, "{refused}");
+    (7..12).for_each(|n| fib.uninstall(&mut hops, (1, net(n))));
+    fib.set_now(fib.now() + REUSE_DELAY);
+    assert_eq!((hops.len(), hops.usage(fib.now()), fib.control().held), (0, (0, 6), 0));
+    let numbers = fib.control().next_unused as usize;
+    assert!(numbers < super::super::CONNECTED as usize + config.interfaces.len() + 7, "{numbers}");
+}
+
 #[test]
 fn invalid_routes_are_refused_with_the_reason() {
     let (config, fib) = router("lpm");
-    let mut hops = fib.next_hops();
+    let mut hops = fib.next_hops(OWN);
     let hop = |gateway: &str, interface| InstalledHop { gateway: gateway.parse().ok(), interface, weight: 1 };
     let net: IpNet = "198.18.0.0/15".parse().unwrap();
     let address = |text: &str| text.parse().unwrap();
@@ -236,7 +307,7 @@ fn invalid_routes_are_refused_with_the_reason() {
         fib.install(&config, &mut hops, (OWN, net), &InstalledTarget::Blackhole).unwrap();
         assert_eq!(fib.install(&config, &mut hops, (OWN, net), &InstalledTarget::Via(via)), Err(refused));
         // it does not go on to the next hops of before
-        assert_eq!((fib.tables(OWN).get(net), hops.installed[OWN].routes(), hops.len()), (None, 0, 0));
+        assert_eq!((fib.tables(OWN).get(net), hops.installed.routes(), hops.len()), (None, 0, 0));
     }
     // an IPv4 route by an IPv6 next hop (RFC 8950), and by one of an interface without its network
     for gateway in ["fe80::1", "198.51.100.1"] {
@@ -264,7 +335,7 @@ fn a_full_table_refuses_routes() {
     // the first takes one of the two groups, the neighbour's own route the other
     let limits = Limits { routes: 1 << 20, groups: 2, pages: Pages::Ordinary };
     fib.tables(OWN).v4 = lpm4::with(limits).unwrap().0;
-    let mut hops = fib.next_hops();
+    let mut hops = fib.next_hops(OWN);
     let route = |n: u8| {
         let hop = InstalledHop { gateway: Some(via(n, true)), interface: Some(1), weight: 1 };
         (IpNet::new_assert(Ipv4Addr::new(198, 18, n, 1).into(), 32), InstalledTarget::Via(vec![hop]))
@@ -281,14 +352,14 @@ fn a_full_table_refuses_routes() {
     });
     let installed = installed.count();
     assert!((1..8).contains(&installed));
-    assert_eq!((hops.installed[OWN].routes(), hops.len()), (installed, installed));
+    assert_eq!((hops.installed.routes(), hops.len()), (installed, installed));
 }
 
 /// A host that an interface reaches without a gateway is its own next hop, and stays a route when its neighbour is known.
 #[test]
 fn hosts_behind_an_interface_are_routes() {
     let (config, fib) = router("lpm");
-    let mut hops = fib.next_hops();
+    let mut hops = fib.next_hops(OWN);
     let net: IpNet = "198.51.100.7/32".parse().unwrap();
     let target = InstalledTarget::Via(vec![InstalledHop { gateway: None, interface: Some(1), weight: 1 }]);
     for _ in 0..3 {
@@ -299,9 +370,9 @@ fn hosts_behind_an_interface_are_routes() {
         fib.control().learn(&fib, &config.interfaces, key, mac, true, Duration::from_secs(1));
         let value = fib.tables(OWN).get(net).unwrap();
         assert!(fib.adjacency(value).load().is_resolved());
-        assert_eq!(hops.installed[OWN].routes(), 1);
+        assert_eq!(hops.installed.routes(), 1);
         fib.uninstall(&mut hops, (OWN, net));
-        assert_eq!((fib.tables(OWN).get(net), hops.installed[OWN].routes(), hops.len()), (None, 0, 0));
+        assert_eq!((fib.tables(OWN).get(net), hops.installed.routes(), hops.len()), (None, 0, 0));
     }
 }
 
@@ -318,7 +389,7 @@ fn a_worker_finds_the_old_or_the_new_route() {
         InstalledTarget::Via(vec![hop(5)]),
     ];
     for target in &targets {
-        fib.install(&config, &mut fib.next_hops(), (OWN, net), target).unwrap();
+        fib.install(&config, &mut fib.next_hops(OWN), (OWN, net), target).unwrap();
     }
     let (ended, fib) = (Arc::new(Mutex::new(false)), Arc::new(fib));
     std::thread::scope(|s| {
@@ -342,7 +413,7 @@ fn a_worker_finds_the_old_or_the_new_route() {
         for n in 0..20_000u32 {
             // a worker does not hold a number for as long as this
             fib.set_now(Duration::from_millis(1) * n);
-            fib.install(&config, &mut fib.next_hops(), (OWN, net), &targets[n as usize % 3]).unwrap();
+            fib.install(&config, &mut fib.next_hops(OWN), (OWN, net), &targets[n as usize % 3]).unwrap();
         }
         *ended.lock().unwrap() = true;
         assert!(worker.join().unwrap() > 0);
@@ -385,7 +456,7 @@ fn object_hops(hops: &[u8]) -> Vec<InstalledHop> {
 type ObjectModel = BTreeMap<IpNet, (Vec<u8>, Option<u32>)>;
 
 fn objects_follow_the_model(fib: &Fib, config: &Config, changes: Vec<ObjectChange>) -> Result<(), TestCaseError> {
-    let (mut model, mut hops) = (ObjectModel::new(), fib.next_hops());
+    let (mut model, mut hops) = (ObjectModel::new(), fib.next_hops(OWN));
     let change_group = |model: &mut ObjectModel, id: u32, over: &[u8]| {
         let of_group = model.values_mut().filter(|(_, object)| *object == Some(id));
         of_group.map(|(members, _)| over.clone_into(members)).count()
@@ -448,7 +519,7 @@ fn objects_follow_the_model(fib: &Fib, config: &Config, changes: Vec<ObjectChang
     for net in model.into_keys() {
         fib.uninstall(&mut hops, (OWN, net));
     }
-    prop_assert_eq!((hops.len(), hops.installed[OWN].routes(), fib.control().held), (0, 0, 0));
+    prop_assert_eq!((hops.len(), hops.installed.routes(), fib.control().held), (0, 0, 0));
     // numbers are reused after a time
     fib.set_now(fib.now() + REUSE_DELAY);
     Ok(())
@@ -467,7 +538,7 @@ fn objects_change_in_place() {
 #[test]
 fn groups_of_objects_change_as_often_as_they_like() {
     let (config, fib) = router("lpm");
-    let mut hops = fib.next_hops();
+    let mut hops = fib.next_hops(OWN);
     let net = net(7);
     for n in 0..40_000u32 {
         let first = 1 + (n % 7) as u8;
@@ -491,7 +562,7 @@ fn a_worker_finds_the_old_or_the_new_members_of_an_object() {
     let fib = Fib::new(&config, &settings, &cx).unwrap();
     let address = |n: u32| 0x6400_0000 + (n << 8);
     let change = |step: u32| object_hops(&[1 + (step % 4) as u8, 2 + (step % 4) as u8]);
-    let mut hops = fib.next_hops();
+    let mut hops = fib.next_hops(OWN);
     for n in 0..ROUTES {
         let net = IpNet::new_assert(Ipv4Addr::from_bits(address(n)).into(), 24);
         fib.install(&config, &mut hops, (OWN, net), &InstalledTarget::Object { id: 5, via: change(0) }).unwrap();
@@ -528,5 +599,5 @@ fn a_worker_finds_the_old_or_the_new_members_of_an_object() {
             }
         }
     });
-    assert_eq!((hops.len(), hops.installed[OWN].routes()), (1, ROUTES as usize));
+    assert_eq!((hops.len(), hops.installed.routes()), (1, ROUTES as usize));
 }
