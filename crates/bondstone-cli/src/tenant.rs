@@ -259,6 +259,10 @@ fn print_details(Tenants { tenants, .. }: &Tenants, out: &mut dyn Write) -> std:
                 tenant.peer.as_deref().map_or("not connected".to_owned(), |peer| format!("connected from {peer}"));
             writeln!(out, "  routing daemon {peer}")?;
         }
+        if tenant.refused > 0 || tenant.malformed > 0 {
+            let (refused, malformed) = (count(tenant.refused), count(tenant.malformed));
+            writeln!(out, "  messages       {refused} refused, {malformed} malformed")?;
+        }
         for TenantDaemon { name, pid, seconds, restarts, ended } in &tenant.daemons {
             let state = match pid {
                 Some(pid) => format!("process {pid}, for {seconds} s"),

@@ -11,7 +11,7 @@ use nf::live::{FpmSettings, LiveRoutes, LiveVrf};
 use runtime::LiveNfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::netdevice::index_to_name;
-use session::Session;
+use session::{Counts, Netdev, Session};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Display, Formatter};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -36,6 +36,9 @@ struct Router {
     nf: String,
     tenant: Option<String>,
     settings: FpmSettings,
+    /// True if the routing daemon is behind ports that are no taps, so that the interfaces that it has are of another
+    /// kernel.
+    is_elsewhere: bool,
 }
 
 impl Router {
@@ -57,8 +60,17 @@ impl Display for Router {
 /// The names of ports by that of their tap, which a reload changes.
 type Taps = Arc<Mutex<HashMap<String, String>>>;
 
-/// The peers that are connected, by the names of router and tenant.
-type Peers = Arc<Mutex<BTreeMap<(String, Option<String>), SocketAddr>>>;
+/// State of a server, as it is reported.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ServerState {
+    /// The peer that is connected.
+    pub(super) peer: Option<SocketAddr>,
+    /// Numbers of all connections.
+    pub(super) counts: Counts,
+}
+
+/// The states of the servers by the names of router and tenant.
+type States = Arc<Mutex<BTreeMap<(String, Option<String>), ServerState>>>;
 
 /// The servers of a run; dropping them closes their connections.
 #[derive(Default)]
@@ -67,7 +79,7 @@ pub(super) struct FpmServers {
     /// Problems of those that could not be started.
     failed: BTreeMap<ListenAddress, String>,
     taps: Taps,
-    peers: Peers,
+    states: States,
 }
 
 struct Running {
@@ -98,7 +110,8 @@ impl FpmServers {
             for vrf in live.vrfs() {
                 if let Some(settings) = vrf.fpm().cloned() {
                     let routers = wanted.entry((settings.namespace.clone(), settings.listen)).or_default();
-                    routers.push(Router { nf: nf.clone(), tenant: vrf.tenant().map(str::to_owned), settings });
+                    let (tenant, is_elsewhere) = (vrf.tenant().map(str::to_owned), is_elsewhere(file, &nf, &vrf));
+                    routers.push(Router { nf: nf.clone(), tenant, settings, is_elsewhere });
                 }
             }
         }
@@ -129,17 +142,17 @@ impl FpmServers {
         }
     }
 
-    /// Returns the peer that is connected for the routes of a router or tenant.
-    pub(super) fn peer(&self, nf: &str, tenant: Option<&str>) -> Option<SocketAddr> {
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.get(&(nf.to_owned(), tenant.map(str::to_owned))).copied()
+    /// Returns the state of the server for the routes of a router or tenant.
+    pub(super) fn state(&self, nf: &str, tenant: Option<&str>) -> ServerState {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        states.get(&(nf.to_owned(), tenant.map(str::to_owned))).copied().unwrap_or_default()
     }
 
     fn start(&self, place: &ListenAddress, nfs: &LiveNfs, routers: &[Router]) -> Result<Running, String> {
         let listener = listen(place)?;
         let end = Arc::new(AtomicBool::new(false));
-        let (taps, peers) = (self.taps.clone(), self.peers.clone());
-        let server = Server { nfs: nfs.clone(), taps, peers, routers: routers.to_vec(), end: end.clone() };
+        let (taps, states) = (self.taps.clone(), self.states.clone());
+        let server = Server { nfs: nfs.clone(), taps, states, routers: routers.to_vec(), end: end.clone() };
         let thread = std::thread::Builder::new().name("fpm".to_owned()).spawn(move || server.run(&listener));
         let thread = Some(thread.map_err(|e| format!("no thread: {e}"))?);
         Ok(Running { routers: routers.to_vec(), end, thread })
@@ -167,6 +180,19 @@ fn listen((namespace, address): &ListenAddress) -> Result<TcpListener, String> {
     netdev::in_namespace(namespace.as_deref(), bind).map_err(|e| format!("cannot listen at {address}: {e}"))
 }
 
+/// Returns true if interfaces have representors, and none of them is a tap.
+fn is_elsewhere(file: &ChainFile, nf: &str, vrf: &LiveVrf) -> bool {
+    let own: Vec<String> = vrf.interfaces().map(|(name, _)| name).collect();
+    let nf = file.nfs.iter().find(|config| config.name == nf);
+    let representors = nf.map_or(vec![], |nf| nf.factory.representors(&nf.name));
+    let ports: Vec<&Port> = representors
+        .iter()
+        .filter(|representor| own.contains(&representor.interface))
+        .filter_map(|representor| file.ports.iter().find(|port| port.name == representor.name))
+        .collect();
+    !ports.is_empty() && ports.iter().all(|port| port.representor_tap().is_none())
+}
+
 /// Returns the name of the tap of a port.
 fn tap(port: &Port) -> Option<&str> {
     port.device.scheme_and_target().filter(|(scheme, _)| *scheme == "tap").map(|(_, name)| name)
@@ -175,7 +201,7 @@ fn tap(port: &Port) -> Option<&str> {
 struct Server {
     nfs: LiveNfs,
     taps: Taps,
-    peers: Peers,
+    states: States,
     routers: Vec<Router>,
     end: Arc<AtomicBool>,
 }
@@ -205,7 +231,7 @@ impl Server {
                 }
                 if stream.set_nonblocking(true).is_ok() {
                     tracing::info!(target: "fpm", "{peer} connected, routes of {}", names(&self.routers));
-                    self.set_peer(Some(peer));
+                    self.report(|state| state.peer = Some(peer));
                     let lineages = self.tables().lineages();
                     let session = Session::new(names(&self.routers));
                     connection = Some(Connection { stream, lineages, session, answers: vec![] });
@@ -254,21 +280,17 @@ impl Server {
         self.taps.lock().unwrap_or_else(PoisonError::into_inner).get(&netdev).cloned().unwrap_or(netdev)
     }
 
-    /// Notes the peer that is connected.
-    fn set_peer(&self, peer: Option<SocketAddr>) {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Changes the state of the server that is reported.
+    fn report(&self, change: impl Fn(&mut ServerState)) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         for Router { nf, tenant, .. } in &self.routers {
-            let router = (nf.clone(), tenant.clone());
-            match peer {
-                Some(peer) => drop(peers.insert(router, peer)),
-                None => drop(peers.remove(&router)),
-            }
+            change(states.entry((nf.clone(), tenant.clone())).or_default());
         }
     }
 
     fn disconnected(&self, connection: &mut Connection, reason: &str) {
-        self.set_peer(None);
-        let session::Counts { changed, refused, malformed } = connection.session.counts();
+        self.report(|state| state.peer = None);
+        let Counts { changed, refused, malformed } = connection.session.counts();
         tracing::warn!(
             target: "fpm",
             "connection for {} ended, {reason}; {changed} routes changed, {refused} refused, {malformed} messages malformed",
@@ -304,8 +326,15 @@ impl Connection {
                 Ok(0) => return Err("the peer has closed it".to_owned()),
                 Ok(n) => {
                     let socket = &*stream;
-                    let interface = |index| Some(server.port_of(index_to_name(socket, index).ok()?));
-                    let received = session.received(n, &tables, &interface, answers, &server.end);
+                    let netdev = |index| match index_to_name(socket, index) {
+                        _ if server.routers.iter().all(|router| router.is_elsewhere) => Netdev::Elsewhere,
+                        Ok(name) => Netdev::Named(server.port_of(name)),
+                        Err(_) => Netdev::Missing,
+                    };
+                    let before = session.counts();
+                    let received = session.received(n, &tables, &netdev, answers, &server.end);
+                    let new = session.counts() - before;
+                    server.report(|state| state.counts += new);
                     received.map_err(|e| e.to_string())?;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => session.flush(&tables),

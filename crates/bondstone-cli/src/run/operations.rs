@@ -67,6 +67,7 @@ pub(super) fn tenants(
     };
     let tenant = |nf: &str, vrf: &LiveVrf| {
         let name = vrf.tenant()?;
+        let state = fpm.state(nf, Some(name));
         let daemon = |state: &DaemonState| TenantDaemon {
             name: state.daemon.clone(),
             pid: state.pid,
@@ -82,7 +83,9 @@ pub(super) fn tenants(
             installed_routes: vrf.installed_routes(),
             routes_max: vrf.fpm().map(|fpm| fpm.routes_max),
             prefixes: vrf.fpm().map_or(vec![], |fpm| fpm.prefixes.iter().map(|net| net.0.to_string()).collect()),
-            peer: fpm.peer(nf, Some(name)).map(|peer| peer.to_string()),
+            peer: state.peer.map(|peer| peer.to_string()),
+            refused: state.counts.refused,
+            malformed: state.counts.malformed,
             daemons: daemons.iter().filter(|state| state.tenant == name).map(daemon).collect(),
         })
     };

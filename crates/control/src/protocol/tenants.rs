@@ -35,6 +35,12 @@ pub struct Tenant {
     /// Address of the routing daemon that is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
+    /// Number of changes of routes and next hops that were refused.
+    #[serde(default)]
+    pub refused: u64,
+    /// Number of malformed messages and frames.
+    #[serde(default)]
+    pub malformed: u64,
     /// Daemons that Bondstone runs for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub daemons: Vec<TenantDaemon>,

@@ -1,10 +1,12 @@
 //! One connection of zebra: bytes to changes of routes, and answers.
 
 use super::tables::Tables;
+use core::ops::{AddAssign, Sub};
 use core::sync::atomic::{AtomicBool, Ordering};
 use fpm::{FrameError, FrameReader, Hop, Message, NextHop, NextHops, Route, Target, Verdict};
 use ipnet::IpNet;
 use nf::live::{InstalledHop, InstalledTarget, LiveVrf};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 /// Maximum number of next-hop objects of a connection, with the members of groups.
@@ -18,13 +20,33 @@ type Key = (u32, IpNet);
 
 /// Numbers of the messages of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     /// Changes of routes that were made.
-    pub(super) changed: u64,
+    pub(crate) changed: u64,
     /// Changes of routes and next hops that were not made.
-    pub(super) refused: u64,
-    /// Messages that are not valid.
-    pub(super) malformed: u64,
+    pub(crate) refused: u64,
+    /// Messages and frames that are not valid.
+    pub(crate) malformed: u64,
+}
+
+impl Sub for Counts {
+    type Output = Counts;
+    fn sub(self, before: Counts) -> Counts {
+        let Counts { changed, refused, malformed } = before;
+        Counts {
+            changed: self.changed - changed,
+            refused: self.refused - refused,
+            malformed: self.malformed - malformed,
+        }
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, Counts { changed, refused, malformed }: Counts) {
+        self.changed += changed;
+        self.refused += refused;
+        self.malformed += malformed;
+    }
 }
 
 /// State of a connection.
@@ -50,9 +72,19 @@ struct Routes {
     names: String,
 }
 
+/// An interface that zebra names by the number that its kernel has for it.
+pub(super) enum Netdev {
+    /// The interface of this name.
+    Named(String),
+    /// None of the namespace.
+    Missing,
+    /// One of another kernel, such as that of a virtual machine.
+    Elsewhere,
+}
+
 /// Numbers that routers have for interfaces, by that of the kernel and of the routing table.
 struct Interfaces<'a> {
-    name: &'a dyn Fn(u32) -> Option<String>,
+    netdev: &'a dyn Fn(u32) -> Netdev,
     numbers: HashMap<(u32, u32), Option<usize>>,
 }
 
@@ -88,8 +120,8 @@ impl Session {
         self.routes.counts
     }
 
-    /// Executes the whole frames among what was received, with `n` bytes more, until `end` is set. `interface` returns
-    /// the name of the interface for the number that the kernel has for it.
+    /// Executes the whole frames among what was received, with `n` bytes more, until `end` is set. `netdev` returns
+    /// the interface for the number that the kernel has for it.
     ///
     /// # Errors
     /// The stream cannot be read on.
@@ -97,15 +129,15 @@ impl Session {
         &mut self,
         n: usize,
         tables: &Tables,
-        interface: &dyn Fn(u32) -> Option<String>,
+        netdev: &dyn Fn(u32) -> Netdev,
         answers: &mut Vec<u8>,
         end: &AtomicBool,
     ) -> Result<(), FrameError> {
         self.reader.filled(n);
-        let mut interfaces = Interfaces { name: interface, numbers: HashMap::new() };
+        let mut interfaces = Interfaces { netdev, numbers: HashMap::new() };
         // routes change once with all messages that have arrived
         let mut changed = BTreeSet::new();
-        while let Some(frame) = self.reader.next_frame()? {
+        while let Some(frame) = self.reader.next_frame().inspect_err(|_| self.routes.counts.malformed += 1)? {
             for message in fpm::messages(frame) {
                 if end.load(Ordering::Relaxed) {
                     return Ok(());
@@ -352,13 +384,18 @@ impl Interfaces<'_> {
     }
 
     fn hop(&mut self, table: u32, router: &LiveVrf, hop: &Hop) -> Result<InstalledHop, String> {
-        let number = |index| (self.name)(index).and_then(|name| router.interface(&name));
+        let missing = |index| format!("interface {index} of the kernel is none of the router's");
         let interface = match hop.interface {
             0 => None,
-            index => {
-                let number = *self.numbers.entry((table, index)).or_insert_with(|| number(index));
-                Some(number.ok_or_else(|| format!("interface {index} of the kernel is none of the router's"))?)
-            }
+            index => match self.numbers.entry((table, index)) {
+                Entry::Occupied(known) => Some(known.get().ok_or_else(|| missing(index))?),
+                Entry::Vacant(new) => match (self.netdev)(index) {
+                    // found by the network that contains the next hop
+                    Netdev::Elsewhere => None,
+                    Netdev::Missing => Some(new.insert(None).ok_or_else(|| missing(index))?),
+                    Netdev::Named(name) => Some(new.insert(router.interface(&name)).ok_or_else(|| missing(index))?),
+                },
+            },
         };
         Ok(InstalledHop { gateway: hop.gateway, interface, weight: hop.weight })
     }

@@ -54,8 +54,8 @@ pub enum Refused {
     /// A next hop is an address of the router.
     #[error("next hop {0} is the router itself")]
     OwnAddress(IpAddr),
-    /// A next hop without address among others.
-    #[error("a network of an interface is one of several next hops")]
+    /// A next hop without address among others, or without interface.
+    #[error("a next hop has no address, and is one of several or of an interface that is not the router's")]
     ConnectedInGroup,
     /// Not 1 to 64 next hops.
     #[error("{0} next hops; 1 to {max} are possible", max = super::NEXT_HOPS_MAX)]

@@ -42,9 +42,13 @@ impl Lab {
         };
         let stream: Vec<u8> = messages.iter().flat_map(frame).collect();
         self.session.room()[..stream.len()].copy_from_slice(&stream);
-        let interface = |index| (index == 3).then(|| "lan".to_owned());
+        let netdev = |index| match index {
+            3 => Netdev::Named("lan".to_owned()),
+            50 => Netdev::Elsewhere,
+            _ => Netdev::Missing,
+        };
         let Lab { tables, session, answers, .. } = self;
-        session.received(stream.len(), tables, &interface, answers, &AtomicBool::new(false)).unwrap();
+        session.received(stream.len(), tables, &netdev, answers, &AtomicBool::new(false)).unwrap();
         let mut flags = vec![];
         let mut rest = &std::mem::take(answers)[..];
         while let Some(len) = rest.get(2..4) {
@@ -125,6 +129,19 @@ fn a_route_waits_for_its_next_hop_object() {
     assert_eq!(lab.receive(&[next_hop(7, 2, 99)]), [0; 0]);
     assert!(lab.installed().is_empty());
     assert_eq!(lab.session.routes.objects.len(), 0);
+}
+
+#[test]
+fn next_hops_of_another_kernel_are_found_by_their_network() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.receive(&[route(NEW_ROUTE, 254, 1, &gateway(2, 50))]), [OFFLOADED]);
+    let away = vec![attribute(5, &[10, 7, 0, 2]), attribute(4, &50u32.to_ne_bytes())];
+    let without_gateway = vec![attribute(4, &50u32.to_ne_bytes())];
+    assert_eq!(
+        lab.receive(&[route(NEW_ROUTE, 254, 2, &away), route(NEW_ROUTE, 254, 3, &without_gateway)]),
+        [FAILED; 2]
+    );
+    assert_eq!(lab.installed(), ["198.18.1.0/24"]);
 }
 
 #[test]
@@ -210,7 +227,7 @@ fn the_end_interrupts_the_execution() {
     let stream = [&[1, 1][..], &(frame.len() as u16 + 4).to_be_bytes(), &frame].concat();
     lab.session.room()[..stream.len()].copy_from_slice(&stream);
     let Lab { tables, session, answers, .. } = &mut lab;
-    session.received(stream.len(), tables, &|_| None, answers, &AtomicBool::new(true)).unwrap();
+    session.received(stream.len(), tables, &|_| Netdev::Missing, answers, &AtomicBool::new(true)).unwrap();
     assert!(lab.answers.is_empty() && lab.installed().is_empty());
 }
 
