@@ -11,6 +11,7 @@ mod common;
 mod compile;
 mod control;
 mod control_flood;
+mod control_plane_attacks;
 mod control_plane_guides;
 mod cores;
 mod deploy;
