@@ -12,6 +12,7 @@ mod compile;
 mod control;
 mod control_flood;
 mod control_plane_attacks;
+mod control_plane_faults;
 mod control_plane_guides;
 mod cores;
 mod deploy;
