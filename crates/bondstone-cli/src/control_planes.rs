@@ -25,7 +25,8 @@ pub(crate) const COMMAND: &str = "control-planes";
 const REPLY_TIMEOUT: Duration = Duration::from_secs(8);
 /// Longest time for which the namespaces are waited for, which may be those of a run that ends.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
-
+/// Longest time for which the states of the daemons are waited for.
+const STATES_TIMEOUT: Duration = Duration::from_millis(200);
 /// Longest time for which the end of the supervisor is waited for.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -40,6 +41,10 @@ struct Supervisor {
     child: Child,
     orders: Option<ChildStdin>,
     replies: Receiver<Result<Vec<DaemonState>, String>>,
+    /// Number of replies that have not been received.
+    awaited: usize,
+    /// States of the daemons with the last reply.
+    states: Vec<DaemonState>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -55,7 +60,7 @@ impl ControlPlanes {
         if !self.is_alive() {
             self.0 = Some(Supervisor::start()?);
         }
-        self.order(Order::Prepare(planes.to_vec())).map(drop)
+        self.order(Order::Prepare(planes.to_vec()))
     }
 
     /// Runs the daemons of these control planes on the CPUs of this thread, and ends all others.
@@ -65,13 +70,13 @@ impl ControlPlanes {
     pub(crate) fn run(&mut self, planes: Vec<graph::ControlPlane>) -> Result<(), String> {
         match self.0 {
             None if planes.is_empty() => Ok(()),
-            _ => self.order(Order::Run(planes, runtime::allowed_cpus())).map(drop),
+            _ => self.order(Order::Run(planes, runtime::allowed_cpus())),
         }
     }
 
     /// Returns true if the supervisor runs.
     pub(crate) fn is_alive(&mut self) -> bool {
-        self.0.as_mut().is_some_and(|supervisor| matches!(supervisor.child.try_wait(), Ok(None)))
+        self.0.as_mut().is_some_and(Supervisor::is_alive)
     }
 
     /// Ends the daemons; the namespaces stay until this is dropped.
@@ -80,20 +85,26 @@ impl ControlPlanes {
         let _ = self.order(Order::EndDaemons);
     }
 
-    /// Returns the states of the daemons; none if the supervisor has ended.
+    /// Returns the states of the daemons; none if the supervisor has ended. While it starts many daemons, they are those of
+    /// before.
     pub(crate) fn states(&mut self) -> Vec<DaemonState> {
-        self.order(Order::States).unwrap_or_default()
+        let Some(supervisor) = &mut self.0 else { return vec![] };
+        if !supervisor.is_alive() {
+            return vec![];
+        }
+        // ignore errors: a supervisor that has ended is replaced
+        let _ = supervisor.ask_for_states();
+        supervisor.states.clone()
     }
 
-    fn order(&mut self, order: Order) -> Result<Vec<DaemonState>, String> {
-        let Some(supervisor) = &mut self.0 else { return Ok(vec![]) };
-        let reply = supervisor.order(&order);
-        if let Err(Unanswered) = reply {
-            // a late reply would be taken for that of another order
+    fn order(&mut self, order: Order) -> Result<(), String> {
+        let Some(supervisor) = &mut self.0 else { return Ok(()) };
+        let timeout = if matches!(order, Order::Prepare(_)) { PREPARE_TIMEOUT } else { REPLY_TIMEOUT };
+        let reply = supervisor.send(&order).and_then(|()| supervisor.receive(timeout));
+        reply.unwrap_or_else(|Unanswered| {
             self.0 = None;
-            return Err("the process for control planes does not answer".to_owned());
-        }
-        reply.unwrap_or(Ok(vec![]))
+            Err("the process for control planes does not answer".to_owned())
+        })
     }
 }
 
@@ -118,15 +129,42 @@ impl Supervisor {
         };
         let reader = std::thread::Builder::new().name("control-planes".to_owned()).spawn(read);
         let reader = Some(reader.map_err(|e| format!("no thread: {e}"))?);
-        Ok(Supervisor { child, orders, replies, reader })
+        Ok(Supervisor { child, orders, replies, awaited: 0, states: vec![], reader })
     }
 
-    fn order(&mut self, order: &Order) -> Result<Result<Vec<DaemonState>, String>, Unanswered> {
+    fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn send(&mut self, order: &Order) -> Result<(), Unanswered> {
         let mut line = serde_json::to_vec(order).map_err(|_| Unanswered)?;
         line.push(b'\n');
         self.orders.as_mut().ok_or(Unanswered)?.write_all(&line).map_err(|_| Unanswered)?;
-        let timeout = if matches!(order, Order::Prepare(_)) { PREPARE_TIMEOUT } else { REPLY_TIMEOUT };
-        self.replies.recv_timeout(timeout).map_err(|_| Unanswered)
+        self.awaited += 1;
+        Ok(())
+    }
+
+    /// Returns the result of the last order; those of orders before are late, and were not waited for.
+    fn receive(&mut self, timeout: Duration) -> Result<Result<(), String>, Unanswered> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let reply = self.replies.recv_timeout(left).map_err(|_| Unanswered)?;
+            self.awaited -= 1;
+            let result = reply.map(|states| self.states = states);
+            if self.awaited == 0 {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Receives the states of the daemons, if they arrive soon.
+    fn ask_for_states(&mut self) -> Result<(), Unanswered> {
+        if self.awaited == 0 {
+            self.send(&Order::States)?;
+        }
+        // a reply of an error has no states
+        self.receive(STATES_TIMEOUT).map(drop)
     }
 }
 
