@@ -94,6 +94,15 @@ fn changes() -> Vec<u8> {
     (0..20).flat_map(of).flatten().collect()
 }
 
+/// A flag that is set when this is dropped, so that threads end also if an assertion fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Sends frames as fast as they are read until `end`; returns the number of whole rounds.
 fn flood(mut stream: TcpStream, frames: &[u8], end: &AtomicBool) -> u64 {
     stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -168,6 +177,7 @@ fn updates_of_a_tenant_are_made_while_another_floods() {
     let (frames, end, answers) = (changes(), AtomicBool::new(false), AtomicU64::new(0));
     let (to, from) = (a.stream(), a.stream());
     let rounds = std::thread::scope(|scope| {
+        let _end = SetOnDrop(&end);
         scope.spawn(|| count_answers(from, &answers));
         let flood = scope.spawn(|| flood(to, &frames, &end));
         let deadline = Instant::now() + LIMIT;
@@ -211,6 +221,7 @@ fn a_tenant_that_never_reads_answers_is_not_read_from() {
     let [a, mut b] = run.connect();
     let (frames, end, stream) = (changes(), AtomicBool::new(false), a.stream());
     std::thread::scope(|scope| {
+        let _end = SetOnDrop(&end);
         let flood = scope.spawn(|| flood(stream, &frames, &end));
         // until the buffers of both directions are full
         let deadline = Instant::now() + LIMIT;
@@ -279,6 +290,7 @@ fn latency_of_updates_while_another_tenant_floods() {
             let a = FpmClient::connect(run.ports[0]);
             let (end, answers, to, from) = (AtomicBool::new(false), AtomicU64::new(0), a.stream(), a.stream());
             let (flooded, seconds) = std::thread::scope(|scope| {
+                let _end = SetOnDrop(&end);
                 if reads {
                     scope.spawn(|| count_bytes(from, &answers));
                 }
