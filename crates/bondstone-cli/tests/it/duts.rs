@@ -386,7 +386,7 @@ fn measures_open_vswitch() {
     scratch.write("router.toml", TWO_TENANTS);
     let results = measure(&scratch, "kind = \"ovs\"\nforward = \"route\"\nchain = \"router.toml\"");
     assert!(results[0]["dut"]["chain"].as_str().unwrap().contains("add-flows"));
-    measure(&scratch, "kind = \"bondstone\"\nchain = \"router.toml\"");
+    measure(&scratch, "kind = \"bondstone\"\nforward = \"route\"\nchain = \"router.toml\"");
     measure(&scratch, "kind = \"ovs\"\nports = \"af_packet\"");
 }
 
