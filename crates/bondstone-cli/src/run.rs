@@ -101,6 +101,17 @@ pub(crate) struct Run {
     log: log::LogArgs,
 }
 
+/// Most names that a message lists.
+const NAMES_MAX: usize = 10;
+
+/// Returns names as text, of many the first and the number of the others.
+fn some_of(names: &[String]) -> String {
+    match names.len().saturating_sub(NAMES_MAX) {
+        0 => names.join(", "),
+        others => format!("{} and {others} others", names[..NAMES_MAX].join(", ")),
+    }
+}
+
 /// Describes what a worker does while no packets arrive.
 fn idle_description(idle: IdlePolicy) -> &'static str {
     match idle {
@@ -204,7 +215,7 @@ impl Run {
         let metrics = self.metrics.map(|address| serve_metrics(address, sender.clone())).transpose()?;
         let server = self.serve(sender, chains.engine().live_nfs().clone(), group)?;
         for (cpu, worker) in &before.workers {
-            let (chains, idle) = (worker.chains.join(", "), idle_description(chains.idle()));
+            let (chains, idle) = (some_of(&worker.chains), idle_description(chains.idle()));
             tracing::info!(target: "run", cpu, "CPU {cpu} runs {chains}, {idle}");
         }
         let (mut fpm, mut kernel_routes) = (FpmServers::default(), KernelRoutes::default());
