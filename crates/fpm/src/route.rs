@@ -25,6 +25,7 @@ const RTA_NH_ID: u16 = 30;
 const RTNH_F_DEAD: u8 = 1;
 
 // linux/netlink.h
+const NLM_F_MULTI: u16 = 2;
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_APPEND: u16 = 0x800;
 
@@ -35,7 +36,7 @@ pub struct Route<'a> {
     pub removes: bool,
     /// True for `NLM_F_REPLACE`. zebra has one route per table and prefix, so a route replaces an earlier one in any case.
     pub replaces: bool,
-    /// True for `NLM_F_APPEND`: the kernel has put the route behind others of its prefix and metric.
+    /// True for `NLM_F_APPEND`, and for `NLM_F_MULTI` of a dump: the route is behind others of its prefix and metric.
     pub appends: bool,
     /// True if the route is for packets of one TOS or source only; its target is [`Target::Unsupported`].
     pub is_conditional: bool,
@@ -125,7 +126,7 @@ impl<'a> Route<'a> {
             (None, 0) if removes => Target::Hops(vec![]),
             (None, kind) => found.target(kind),
         };
-        let (replaces, appends) = (flags & NLM_F_REPLACE != 0, flags & NLM_F_APPEND != 0);
+        let (replaces, appends) = (flags & NLM_F_REPLACE != 0, flags & (NLM_F_APPEND | NLM_F_MULTI) != 0);
         let is_conditional = selects_more.is_some();
         Ok(Some(Route { removes, replaces, appends, is_conditional, table, prefix, protocol, metric, target, bytes }))
     }
@@ -284,6 +285,15 @@ mod tests {
         let route =
             Route { removes, replaces, appends, is_conditional, table, prefix, protocol, metric, target, bytes };
         assert_eq!(parsed(bytes), Message::Route(route));
+    }
+
+    #[test]
+    fn routes_of_a_dump_follow_others() {
+        // nlmsghdr, which is not read, and rtmsg: IPv4, /0, main table, static, blackhole
+        let bytes = [&[0; 16][..], &[2, 0, 0, 0, 254, 4, 0, 6, 0, 0, 0, 0]].concat();
+        for (flags, appends) in [(0x501, false), (0xc00, true), (NLM_F_MULTI, true)] {
+            assert_eq!(Route::parse(&bytes, false, flags).unwrap().unwrap().appends, appends, "{flags:#x}");
+        }
     }
 
     #[test]

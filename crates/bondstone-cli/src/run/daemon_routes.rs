@@ -154,6 +154,7 @@ impl DaemonRoutes {
             Ok(Changed::Deferred) => true,
             Err(problem) => {
                 self.forget(key);
+                tables.remove(key);
                 self.refused(key.1, &problem);
                 answer(Verdict::Failed, answers);
                 false

@@ -197,6 +197,8 @@ impl Server {
         let mut connection: Option<Connection> = None;
         // when the routes of each router became stale: those of before, if there are any
         let mut stale_since: Vec<Option<Instant>> = vec![Some(Instant::now()); self.routers.len()];
+        // such as those that were read from the kernel before
+        self.tables().routers.iter().for_each(|(_, router)| router.mark_stale());
         while !self.end.load(Ordering::Relaxed) {
             self.wait(listener, connection.as_ref());
             if let Ok((stream, peer)) = listener.accept() {

@@ -305,7 +305,7 @@ fn measure_changes(scratch: &Scratch, device: &str) {
 }
 
 #[test]
-fn changes_firewall_rules_while_forwarding() {
+fn changes_rules_and_routes_while_forwarding() {
     let _one = alone();
     if !has(&["setpriv", "taskset"]) {
         return;
@@ -320,14 +320,16 @@ fn changes_firewall_rules_while_forwarding() {
     let rules: String = (0..400).map(|n| format!("drop src 203.0.{}.0/24 dport {n}\n", n % 100)).collect();
     scratch.write("edge.rules", rules);
     measure_changes(&scratch, "kind = \"bondstone\"\nchain = \"chain.toml\"");
-    // a chain without a firewall
+    scratch.write("router.toml", TWO_TENANTS);
+    measure_changes(&scratch, "kind = \"bondstone\"\nforward = \"route\"\nchain = \"router.toml\"");
+    // a chain without either
     scratch.write("chain.toml", chain("nf.it = { kind = \"count\" }"));
     let file = scratch.write("none.toml", scenario("kind = \"bondstone\"\nchain = \"chain.toml\""));
     let db = scratch.path("none.sqlite");
     let output = bondstone(CHANGES.into_iter().chain(["--db", db.to_str().unwrap(), file.to_str().unwrap()]));
     // host interference may invalidate all trials before
     let judged = !output.err.contains("could be judged");
-    assert!(!judged || output.err.contains("add a firewall to the chain"), "{}", output.err);
+    assert!(!judged || output.err.contains("add a firewall or a router to the chain"), "{}", output.err);
 }
 
 /// Returns true if there are enough huge pages for Open vSwitch over vhost-user.

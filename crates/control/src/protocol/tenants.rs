@@ -34,10 +34,13 @@ pub struct Tenant {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes_max: Option<usize>,
     /// Number of times that a route was refused, as limits or its next hops do not permit it.
+    #[serde(default)]
     pub refused_routes: u64,
     /// Number of next hops of routes and groups of them that are in use or were in the last 4 s.
+    #[serde(default)]
     pub next_hops: usize,
     /// Maximum number of these next hops and groups.
+    #[serde(default)]
     pub next_hops_max: usize,
     /// Prefixes that contain these routes; if there are none, all do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -104,6 +104,11 @@ impl Config {
         let mut interfaces: Vec<Interface> =
             s.interface.iter().map(|(name, i)| interface(name, i, &vrfs, cx)).collect::<Result<_, _>>()?;
         let ports = ports(s, &mut interfaces)?;
+        let vrf_count = vrfs_with(&interfaces);
+        if (s.neighbours_max as usize) < vrf_count {
+            let remedy = format!("write {vrf_count} or more, one for each tenant");
+            return Err(invalid("neighbours_max", s.neighbours_max, "number of neighbours is out of range", &remedy));
+        }
         check_tenants(s)?;
         check_representors(s)?;
         let mut representors = vec![];
@@ -132,8 +137,7 @@ impl Config {
     /// Returns the number of neighbours that each VRF with interfaces may have, besides next hops of its routes: equal
     /// shares, so that none uses those of another.
     pub(super) fn neighbours_share(&self) -> usize {
-        let vrfs: BTreeSet<usize> = self.interfaces.iter().map(|interface| interface.vrf).collect();
-        (self.neighbours_max / vrfs.len().max(1)).max(1)
+        self.neighbours_max / vrfs_with(&self.interfaces).max(1)
     }
 
     /// Returns the interfaces with the same control plane as an interface: those of its tenant.
@@ -176,6 +180,11 @@ impl Config {
         let networks = interfaces.filter_map(|(n, f)| Some((f.prefix_len(address)?, n)));
         networks.max().map(|(_, n)| n).filter(|_| !link_local)
     }
+}
+
+/// Returns the number of VRFs with interfaces.
+fn vrfs_with(interfaces: &[Interface]) -> usize {
+    interfaces.iter().map(|interface| interface.vrf).collect::<BTreeSet<_>>().len()
 }
 
 /// Returns the VRFs: that of the router itself, and those of the tenants.

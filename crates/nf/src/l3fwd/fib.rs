@@ -1,8 +1,8 @@
 //! Forwarding information base: routes and neighbours, shared by the copies of a router.
 //!
 //! Workers look up addresses and load adjacencies without a lock. For changes of neighbours they take the lock of
-//! [`Control`], and that of the tables if it is free. Who changes routes of a VRF takes that of its [`NextHops`], then that
-//! of its tables, then that of [`Control`]: no one waits for a lock while holding that which workers wait for. Only
+//! [`Control`], and that of the tables if it is free. A change of routes of a VRF takes that of its [`NextHops`], then that
+//! of its tables, then that of [`Control`], and waits for no other lock while holding that which workers wait for. Only
 //! [`Control`] and the exact-match tables, which are locked last, are shared by VRFs: they are held for a moment, and changes
 //! of routes in one VRF do not wait for those in others.
 
@@ -67,6 +67,9 @@ pub(super) const REQUESTS_MAX: u32 = 3;
 /// Time after which the adjacency number of a removed neighbour is reused: no worker holds it any more, nor packets that
 /// wait for the neighbour.
 const REUSE_DELAY: Duration = Duration::from_secs(4);
+
+/// Lower bits of the numbers for which tables are widened.
+const WIDENING_STEP: u32 = 0xfff;
 
 /// Neighbours that are checked for expiry while workers may wait for the lock.
 const NEIGHBOURS_PER_LOCK: usize = 1024;
@@ -500,6 +503,8 @@ impl Fib {
         if highest <= self.widened_for.load(Ordering::Acquire) {
             return Ok(());
         }
+        // in steps, as the tables of other VRFs may be locked
+        let highest = highest | WIDENING_STEP;
         (0..self.tables.len()).try_for_each(|vrf| self.tables(vrf).widen_for(highest))?;
         self.widened_for.fetch_max(highest, Ordering::Release);
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::config::Vrf;
 use super::fib::installed_routes::{InstalledHop, InstalledTarget, Refused};
-use super::operations::{LiveRoutes, LiveVrf};
+use super::operations::{LiveRoutes, LiveVrf, NextRouter};
 use super::route_source::RouteSource;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ipnet::IpNet;
@@ -30,24 +30,20 @@ impl LiveRoutes {
     /// routes. Only the first call does anything.
     pub(super) fn take_over(self: &Arc<Self>, before: &LiveRoutes) {
         self.taken_over.call_once(|| {
-            let same = self.config.same_interfaces(&before.config);
+            let same: Arc<[_]> = self.config.same_interfaces(&before.config).into();
             self.fib.set_now(before.fib.now());
             self.fib.control().take_over(&self.fib, &self.config.interfaces, &before.fib.control(), &same);
             // a change that arrives at both before the routes of its VRF are taken over is made again with them
-            *before.next.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(self);
+            let next = NextRouter { router: Arc::downgrade(self), same: same.clone() };
+            *before.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
             for (vrf, Vrf { tenant, .. }) in self.config.vrfs.iter().enumerate() {
                 let Some(old) = before.config.vrf(tenant.as_deref()) else { continue };
                 // changes wait for this lock, and then arrive at both
                 let old_hops = before.fib.next_hops(old);
                 let mut hops = self.fib.next_hops(vrf);
                 hops.installed.refused = old_hops.installed.refused;
-                before.fib.for_each_installed(&old_hops, old, |net, mut target, is_stale| {
-                    if let InstalledTarget::Via(via) | InstalledTarget::Object { via, .. } = &mut target {
-                        via.retain_mut(|hop| {
-                            hop.interface = hop.interface.and_then(|interface| same[interface]);
-                            hop.interface.is_some()
-                        });
-                    }
+                before.fib.for_each_installed(&old_hops, old, |net, target, is_stale| {
+                    let target = renumbered(target, &same);
                     // ignore errors: a route that does not fit into the new settings is left out
                     if self.fib.install(&self.config, &mut hops, (vrf, net), &target).is_ok() && is_stale {
                         self.fib.make_stale(&mut hops, (vrf, net));
@@ -114,9 +110,9 @@ impl LiveVrf {
         let LiveRoutes { fib, config, .. } = &*self.router;
         let mut hops = fib.next_hops(self.vrf);
         let installed = fib.install(config, &mut hops, (self.vrf, prefix), target);
-        if let Some(next) = self.next() {
+        if let Some((next, same)) = self.next() {
             // ignore errors: it has other limits, perhaps
-            let _ = next.install(prefix, target);
+            let _ = next.install(prefix, &renumbered(target.clone(), &same));
         }
         installed
     }
@@ -130,14 +126,16 @@ impl LiveVrf {
         let LiveRoutes { fib, config, .. } = &*self.router;
         let mut hops = fib.next_hops(self.vrf);
         let changed = fib.change_object(config, &mut hops, (self.vrf, id), via);
-        self.next().map_or(changed, |next| next.change_object(id, via).min(changed))
+        let Some((next, same)) = self.next() else { return changed };
+        let InstalledTarget::Via(via) = renumbered(InstalledTarget::Via(via.to_vec()), &same) else { return changed };
+        next.change_object(id, &via).min(changed)
     }
 
     /// Removes a route that was installed; does nothing if there is none.
     pub fn uninstall(&self, prefix: IpNet) {
         let mut hops = self.router.fib.next_hops(self.vrf);
         self.router.fib.uninstall(&mut hops, (self.vrf, prefix));
-        if let Some(next) = self.next() {
+        if let Some((next, _)) = self.next() {
             next.uninstall(prefix);
         }
     }
@@ -151,7 +149,7 @@ impl LiveVrf {
         stale.chunks(ROUTES_PER_LOCK).for_each(|part| fib.retag_stale(&fib.next_hops(self.vrf), self.vrf, part));
         let mut hops = fib.next_hops(self.vrf);
         fib.mark_stale(&mut hops, self.vrf);
-        if let Some(next) = self.next() {
+        if let Some((next, _)) = self.next() {
             next.mark_stale();
         }
     }
@@ -164,7 +162,7 @@ impl LiveVrf {
         let removed =
             stale.chunks(ROUTES_PER_LOCK).map(|part| fib.remove_stale(&mut fib.next_hops(self.vrf), self.vrf, part));
         let removed = removed.sum();
-        if let Some(next) = self.next() {
+        if let Some((next, _)) = self.next() {
             next.remove_stale();
         }
         removed
@@ -197,9 +195,21 @@ impl LiveVrf {
         self.router.lineage(self.vrf)
     }
 
-    /// Returns the same of the router that is to replace this one.
-    fn next(&self) -> Option<LiveVrf> {
-        let next = self.router.next.lock().unwrap_or_else(PoisonError::into_inner).upgrade()?;
-        next.vrf(self.tenant())
+    /// Returns the same of the router that is to replace this one, and the numbers that it has for the interfaces.
+    fn next(&self) -> Option<(LiveVrf, Arc<[Option<usize>]>)> {
+        let NextRouter { router, same } = self.router.next.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        Some((router.upgrade()?.vrf(self.tenant())?, same))
     }
+}
+
+/// Returns a target with the numbers `same` for its interfaces, without next hops on interfaces that have none.
+fn renumbered(mut target: InstalledTarget, same: &[Option<usize>]) -> InstalledTarget {
+    if let InstalledTarget::Via(via) | InstalledTarget::Object { via, .. } = &mut target {
+        via.retain_mut(|hop| {
+            let Some(interface) = hop.interface else { return true };
+            hop.interface = same.get(interface).copied().flatten();
+            hop.interface.is_some()
+        });
+    }
+    target
 }

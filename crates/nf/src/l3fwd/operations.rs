@@ -23,11 +23,19 @@ pub struct LiveRoutes {
     /// Names of the representors.
     pub(super) representors: Vec<String>,
     /// The router that is to replace this one, which gets the same changes of installed routes.
-    pub(super) next: Mutex<Weak<LiveRoutes>>,
+    pub(super) next: Mutex<Option<NextRouter>>,
     /// Done when the installed routes of the router before are taken over.
     pub(super) taken_over: Once,
     /// Of each VRF.
     pub(super) lineages: Vec<OnceLock<u64>>,
+}
+
+/// A router that is to replace another one.
+#[derive(Clone)]
+pub(super) struct NextRouter {
+    pub(super) router: Weak<LiveRoutes>,
+    /// Numbers that it has for the interfaces of the other one.
+    pub(super) same: Arc<[Option<usize>]>,
 }
 
 /// The routes of a tenant, or of the router itself.

@@ -98,7 +98,7 @@ impl PortInterfaces {
             return table.get(link.header().dst()).map(|entry| entry.interface.into());
         }
         let payload = frame.get(ETHERNET_LEN..)?;
-        let (wanted, sender): (Option<IpAddr>, IpAddr) = match link.header().ether_type() {
+        let (target, sender): (Option<IpAddr>, IpAddr) = match link.header().ether_type() {
             EtherType::ARP => {
                 let message = arp::Packet::new(payload).and_then(|packet| arp::Repr::parse(&packet)).ok()?;
                 (Some(message.target_ip.into()), message.sender_ip.into())
@@ -110,10 +110,12 @@ impl PortInterfaces {
             }
             _ => return None,
         };
-        let of = |is_it: &dyn Fn(&Interface) -> bool| table.interfaces.iter().copied().find(|n| is_it(&interfaces[*n]));
-        let by_target = wanted.and_then(|wanted| of(&|interface| interface.has(wanted)));
+        let first = |matches: &dyn Fn(&Interface) -> bool| {
+            table.interfaces.iter().copied().find(|number| matches(&interfaces[*number]))
+        };
+        let by_target = target.and_then(|target| first(&|interface| interface.has(target)));
         let is_link_local = matches!(sender, IpAddr::V6(sender) if sender.is_unicast_link_local());
-        by_target.or_else(|| of(&|interface| !is_link_local && interface.reaches(sender)))
+        by_target.or_else(|| first(&|interface| !is_link_local && interface.reaches(sender)))
     }
 }
 

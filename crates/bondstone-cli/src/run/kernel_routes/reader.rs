@@ -38,7 +38,7 @@ const BURST: usize = 1 << 16;
 /// A router, or a tenant, whose routes are read.
 pub(super) type Router = daemon_routes::Router<KernelRoutesSettings>;
 
-/// What a reader is to do.
+/// Signals to a reader.
 #[derive(Default)]
 pub(super) struct Signals {
     /// To end.
@@ -168,7 +168,7 @@ impl Reader {
             "{}: {installed} routes of the kernel are used, {removed} were removed; read in {took:.1?}", self.router
         );
         schedule.pause = if is_complete { PAUSE } else { (schedule.pause * 2).min(PAUSE_MAX) };
-        schedule.from = Instant::now() + schedule.pause.max((took * PAUSE_RATIO).min(PAUSE_MAX));
+        schedule.from = Instant::now() + schedule.pause.max(took * PAUSE_RATIO);
     }
 
     /// Requests all routes and installs them.
@@ -210,11 +210,11 @@ impl Reader {
     }
 
     fn execute_route(&mut self, route: &Route<'_>, tables: &Tables, interfaces: &mut Interfaces<'_>) {
+        self.ipv6_changed |= route.table == MAIN && route.prefix.addr().is_ipv6();
         if route.table != MAIN || route.protocol == BY_KERNEL || route.is_conditional {
             return;
         }
         let (Ok(live), prefix) = (tables.router(MAIN), route.prefix) else { return };
-        self.ipv6_changed |= prefix.addr().is_ipv6();
         if !live.is_allowed(prefix) {
             if !route.removes {
                 self.routes.refused(prefix, &Refused::NotAllowed.to_string());

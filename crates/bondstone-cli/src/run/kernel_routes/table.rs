@@ -11,7 +11,7 @@ struct Entry {
     target: Target,
 }
 
-/// What a message has changed.
+/// Effect of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// The route that packets use, or whether there is one.

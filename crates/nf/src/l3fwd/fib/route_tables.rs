@@ -57,7 +57,13 @@ impl Writer {
         let is_in_prefixes = || self.prefix_value(net).is_some();
         match self.hosts.as_ref().filter(|_| net.prefix_len() == net.max_prefix_len()) {
             None => self.insert_prefix(net, value),
-            Some(hosts) if HostRoutes::fits(net.addr(), value) && !is_in_prefixes() => hosts.insert(net.addr(), value),
+            Some(hosts) if HostRoutes::fits(net.addr(), value) && !is_in_prefixes() => {
+                match hosts.insert(net.addr(), value) {
+                    // next hops of daemons may be more than it has room for
+                    Err(TableError::Hosts(_)) => self.insert_prefix(net, value),
+                    inserted => inserted,
+                }
+            }
             Some(hosts) => {
                 let hosts = hosts.clone();
                 self.insert_prefix(net, value)?;

@@ -92,7 +92,7 @@ fn interfaces_of_a_port_have_different_networks() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// What leaves is the same, apart from the ports.
+    /// The frames that leave are the same, apart from the ports.
     #[test]
     fn one_port_does_what_several_do(frames in prop::collection::vec(frame(), 1..40)) {
         let (mut shared, mut apart) = (router(true), router(false));

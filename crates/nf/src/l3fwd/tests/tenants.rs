@@ -182,6 +182,11 @@ fn adding_a_tenant_leaves_others_as_they_are() {
     assert_eq!(out[3].iter().map(|frame| macs(frame)).collect::<Vec<_>>(), [(GATEWAY, WAN)]);
     let out = router.feed_input(FROM_WAN + 1, &[answer([192, 0, 2, 77], HOST)]);
     assert_eq!(out[3].iter().map(|frame| macs(frame)).collect::<Vec<_>>(), [(HOST, WAN)]);
+    // a change for the router before arrives at this one, too, with other numbers of interfaces
+    let hop = InstalledHop { gateway: Some([192, 0, 2, 1].into()), interface: live.interface("b-wan"), weight: 1 };
+    live.install("198.51.100.0/24".parse().unwrap(), &InstalledTarget::Via(vec![hop])).unwrap();
+    let out = router.feed_input(FROM_LAN + 1, &[lan4([198, 51, 100, 1]).to_vec()]);
+    assert_eq!(out[3].iter().map(|frame| macs(frame)).collect::<Vec<_>>(), [(GATEWAY, WAN)]);
     // the other tenant has none of the routes
     let out = router.feed_input(0, &[lan4([198, 18, 0, 1]).to_vec()]);
     assert_eq!((out[2..].iter().all(Vec::is_empty), router.dropped("no_route")), (true, 1));

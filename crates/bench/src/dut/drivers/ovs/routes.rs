@@ -16,6 +16,8 @@ struct Router {
     own: Routes,
     #[serde(default)]
     tenant: BTreeMap<String, Routes>,
+    /// File of further routes.
+    routes: Option<toml::Value>,
 }
 
 #[derive(Deserialize)]
@@ -51,8 +53,8 @@ pub(super) struct RouteFlows {
     ports: BTreeMap<String, usize>,
 }
 
-/// An interface with what a flow needs of it.
-struct Place<'a> {
+/// Port and MAC address of an interface.
+struct Endpoint<'a> {
     port: usize,
     mac: &'a str,
 }
@@ -69,7 +71,12 @@ impl RouteFlows {
         let (Some(router), None) = (routers.next(), routers.next()) else {
             return Err("has no router, or several: one NF of kind l3fwd is needed".to_owned());
         };
-        let router = router.clone().try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
+        let router: Router = router.clone().try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
+        if router.routes.is_some() {
+            return Err(
+                "has a router with a file of routes, which are not made into flows: write them as `route`".to_owned()
+            );
+        }
         Ok(RouteFlows { router, ports: chain.ports.iter().cloned().zip(1..).collect() })
     }
 
@@ -103,11 +110,11 @@ impl RouteFlows {
             self.router.interface.iter().filter(|(_, i)| i.tenant.as_ref() == tenant).map(|(name, _)| name).collect();
         let reaches = |name: &&&String| self.router.interface[**name].addresses.iter().any(|net| net.contains(&via));
         let out = interfaces.iter().find(reaches).ok_or_else(|| problem("its next hop is on no network"))?;
-        let out = self.place(out).ok_or_else(|| problem("its interface has no port or MAC address"))?;
+        let out = self.endpoint(out).ok_or_else(|| problem("its interface has no port or MAC address"))?;
         let (protocol, field) = if via.is_ipv4() { ("ip", "nw_dst") } else { ("ipv6", "ipv6_dst") };
         let mut count = 0;
         for name in interfaces.iter().filter(|name| !reaches(name)) {
-            let from = self.place(name).ok_or_else(|| problem("an interface has no port or MAC address"))?;
+            let from = self.endpoint(name).ok_or_else(|| problem("an interface has no port or MAC address"))?;
             let mut write = |net: IpNet| {
                 count += 1;
                 writeln!(
@@ -135,10 +142,10 @@ impl RouteFlows {
     }
 
     /// Returns the port and the MAC address of an interface.
-    fn place(&self, name: &str) -> Option<Place<'_>> {
+    fn endpoint(&self, name: &str) -> Option<Endpoint<'_>> {
         let interface = self.router.interface.get(name)?;
         let port = interface.port.as_deref().unwrap_or(name);
-        Some(Place { port: *self.ports.get(port)?, mac: interface.mac.as_deref()? })
+        Some(Endpoint { port: *self.ports.get(port)?, mac: interface.mac.as_deref()? })
     }
 }
 

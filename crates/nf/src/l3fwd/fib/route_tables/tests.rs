@@ -33,6 +33,27 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+#[test]
+fn routes_that_the_exact_match_table_has_no_room_for_are_in_the_other() {
+    let hosts = HostRoutes::new([1, 1]).unwrap();
+    let mut writers = [0, 1].map(|vrf| Writer::new(Some(hosts.of(vrf))).unwrap());
+    let addresses: Vec<IpAddr> = (0..2000u32).map(|n| Ipv4Addr::from_bits(0x0a00_0000 + n).into()).collect();
+    let value = |vrf: usize, n: usize| (1 + 2 * n + vrf) as u32;
+    for (n, address) in addresses.iter().enumerate() {
+        for (vrf, writer) in writers.iter_mut().enumerate() {
+            writer.insert(IpNet::from(*address), value(vrf, n)).unwrap();
+        }
+    }
+    assert!(hosts.len().unwrap() < 4000);
+    for (n, address) in addresses.iter().enumerate() {
+        for (vrf, writer) in writers.iter_mut().enumerate() {
+            assert_eq!(writer.host_route(*address), Some(value(vrf, n)));
+            writer.remove(*address);
+            assert_eq!(writer.host_route(*address), None);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn finds_the_longest_prefix_of_every_address(exact in any::<bool>(),
