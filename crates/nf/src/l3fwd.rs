@@ -45,8 +45,7 @@ impl Nf for L3fwd {
          route = [{ prefix = \"0.0.0.0/0\", via = [\"192.0.2.1\"] }]";
 
     fn interfaces(settings: &Settings) -> Vec<String> {
-        let representors = settings.interface.keys().filter_map(|interface| settings.representor_of(interface));
-        settings.ports().into_iter().cloned().chain(representors).collect()
+        settings.ports().into_iter().cloned().chain(settings.representor_names()).collect()
     }
 
     fn representors(settings: &Settings, name: &str) -> Vec<Representor> {
@@ -64,9 +63,8 @@ impl Nf for L3fwd {
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let config = Config::new(settings, cx)?;
         let fib = cx.shared(|| Fib::new(&config, settings, cx))?;
-        let representors =
-            settings.interface.keys().filter_map(|interface| settings.representor_of(interface)).collect();
-        let live = cx.shared(|| Ok(LiveRoutes::new(fib.clone(), config.clone(), representors)))?;
+        let representors = || settings.representor_names().collect();
+        let live = cx.shared(|| Ok(LiveRoutes::new(fib.clone(), config.clone(), representors())))?;
         if let Some(before) = cx.before::<LiveRoutes>() {
             live.take_over(&before);
         }

@@ -289,7 +289,7 @@ fn ports(s: &Settings, interfaces: &mut [Interface]) -> Result<Vec<PortInterface
     for (n, port) in s.ports().into_iter().enumerate() {
         let (mut macs, mut used) = (vec![], vec![]);
         for (number, (name, settings)) in s.interface.iter().enumerate() {
-            if settings.port.as_ref().unwrap_or(name) != port {
+            if settings.port_or(name) != port {
                 continue;
             }
             let interface = &mut interfaces[number];
@@ -366,7 +366,7 @@ fn check_tenants(s: &Settings) -> Result<(), Diagnostic> {
 /// Checks that the names of the representors are different from each other and from those of the interfaces.
 fn check_representors(s: &Settings) -> Result<(), Diagnostic> {
     let mut used = BTreeSet::new();
-    for name in &s.interface.keys().filter_map(|interface| s.representor_of(interface)).collect::<Vec<_>>() {
+    for name in &s.representor_names().collect::<Vec<_>>() {
         let (problem, remedy) = match () {
             () if name == "local" => ("name is reserved for the output of packets to the router", "rename the port"),
             () if s.interface.contains_key(name) || s.ports().contains(&name) => {

@@ -243,9 +243,13 @@ impl Settings {
 
     /// Returns the names of the ports of the interfaces, in the order of inputs and outputs.
     pub(super) fn ports(&self) -> Vec<&String> {
-        let ports: BTreeSet<&String> =
-            self.interface.iter().map(|(name, settings)| settings.port.as_ref().unwrap_or(name)).collect();
+        let ports: BTreeSet<&String> = self.interface.iter().map(|(name, settings)| settings.port_or(name)).collect();
         ports.into_iter().collect()
+    }
+
+    /// Returns the names of the representors, in the order of their interfaces.
+    pub(super) fn representor_names(&self) -> impl Iterator<Item = String> {
+        self.interface.keys().filter_map(|interface| self.representor_of(interface))
     }
 
     /// Returns the name of the representor of an interface, if it has one.
@@ -268,6 +272,13 @@ impl Settings {
     pub(super) fn namespace_of(&self, interface: &str) -> Option<&str> {
         let settings = self.interface.get(interface).filter(|settings| settings.representor.is_none())?;
         self.tenant.get(settings.tenant.as_ref()?)?.namespace.as_deref()
+    }
+}
+
+impl InterfaceSettings {
+    /// Returns the name of the port, by default that of the interface.
+    pub(super) fn port_or<'a>(&'a self, interface: &'a String) -> &'a String {
+        self.port.as_ref().unwrap_or(interface)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Changes of routes while workers look up addresses.
 //!
-//! The holder of the [`NextHops`] of a VRF changes its routes. It holds the lock of the tables as long as it takes, up to milliseconds for
-//! a short prefix, which workers never wait for, and then that of [`Control`](super::Control), which they do wait for, for a
-//! moment.
+//! The holder of the [`NextHops`] of a VRF changes its routes. It holds the lock of the tables as long as it takes, up to
+//! milliseconds for a short prefix, which workers never wait for, and then that of [`Control`](super::Control), which they
+//! do wait for, for a moment.
 
 use super::adjacency::AdjacencyKind;
 use super::route_file::RouteTarget;

@@ -1,5 +1,5 @@
-//! Route tables: longest prefix match for each VRF, and optionally an exact-match table for routes to single addresses of all
-//! VRFs that is looked up first.
+//! Route tables: longest prefix match for each VRF, and optionally an exact-match table for routes to single addresses
+//! of all VRFs that is looked up first.
 //!
 //! A changed route to a single address stays in its table, so that concurrent look-ups find it. Only a route whose new
 //! value exceeds an entry of 48 bits moves from the exact-match table to the other one.
@@ -54,23 +54,26 @@ impl Writer {
 
     /// Inserts a route or replaces its value.
     pub(super) fn insert(&mut self, net: IpNet, value: u32) -> Result<(), TableError> {
-        let is_in_prefixes = || self.prefix_value(net).is_some();
-        match self.hosts.as_ref().filter(|_| net.prefix_len() == net.max_prefix_len()) {
-            None => self.insert_prefix(net, value),
-            Some(hosts) if HostRoutes::fits(net.addr(), value) && !is_in_prefixes() => {
-                match hosts.insert(net.addr(), value) {
-                    // next hops of daemons may be more than it has room for
-                    Err(TableError::Hosts(_)) => self.insert_prefix(net, value),
-                    inserted => inserted,
-                }
-            }
-            Some(hosts) => {
-                let hosts = hosts.clone();
-                self.insert_prefix(net, value)?;
-                hosts.remove(net.addr());
-                Ok(())
+        if let Some(hosts) = self.hosts_for(net)
+            && HostRoutes::fits(net.addr(), value)
+            && self.prefix_value(net).is_none()
+        {
+            match hosts.insert(net.addr(), value) {
+                // next hops of daemons may be more than it has room for
+                Err(TableError::Hosts(_)) => {}
+                inserted => return inserted,
             }
         }
+        self.insert_prefix(net, value)?;
+        if let Some(hosts) = self.hosts_for(net) {
+            hosts.remove(net.addr());
+        }
+        Ok(())
+    }
+
+    /// Returns the exact-match table for routes to a network: of a single address, if there is one.
+    fn hosts_for(&self, net: IpNet) -> Option<&HostRoutes> {
+        self.hosts.as_ref().filter(|_| net.prefix_len() == net.max_prefix_len())
     }
 
     fn insert_prefix(&mut self, net: IpNet, value: u32) -> Result<(), TableError> {
@@ -95,7 +98,7 @@ impl Writer {
             IpNet::V4(net) => drop(self.v4.insert_tagged(net.network(), net.prefix_len(), value, tag)?),
             IpNet::V6(net) => drop(self.v6.insert_tagged(net.network(), net.prefix_len(), value, tag)?),
         }
-        if let Some(hosts) = self.hosts.as_ref().filter(|_| net.prefix_len() == net.max_prefix_len()) {
+        if let Some(hosts) = self.hosts_for(net) {
             hosts.remove(net.addr());
         }
         Ok(())
@@ -106,7 +109,7 @@ impl Writer {
         let (mut v4, mut v6) = (vec![], vec![]);
         for (net, value) in routes {
             match net {
-                _ if self.hosts.is_some() && net.prefix_len() == net.max_prefix_len() => self.insert(net, value)?,
+                _ if self.hosts_for(net).is_some() => self.insert(net, value)?,
                 IpNet::V4(net) => v4.push((net.network(), net.prefix_len(), value)),
                 IpNet::V6(net) => v6.push((net.network(), net.prefix_len(), value)),
             }
@@ -172,8 +175,7 @@ impl Writer {
 
     /// Returns the value of a route and its tag.
     pub(super) fn get_tagged(&self, net: IpNet) -> Option<(u32, u8)> {
-        let hosts = self.hosts.as_ref().filter(|_| net.prefix_len() == net.max_prefix_len());
-        let exact = hosts.and_then(|hosts| hosts.get(net.addr()));
+        let exact = self.hosts_for(net).and_then(|hosts| hosts.get(net.addr()));
         exact.map(|value| (value, 0)).or_else(|| match net {
             IpNet::V4(net) => self.v4.get_tagged(net.network(), net.prefix_len()),
             IpNet::V6(net) => self.v6.get_tagged(net.network(), net.prefix_len()),

@@ -240,7 +240,7 @@ fn next_hops_of_a_tenant_do_not_exceed_its_share() {
         assert!(refused.contains("maximum of 4 next hops") && refused.contains("next_hops_max"), "{refused}");
     }
     assert_eq!((used(blue), fib.next_hops(blue).installed.refused), ((4, 4), 3));
-    // what it has can be used by further routes, and others have theirs
+    // further routes can use the next hops that are held, and other tenants can add their own
     install(blue, 11, &[1, 2]).unwrap();
     (1..4).for_each(|n| install(own, 6 + n, &[n]).unwrap());
     install(own, 10, &[2, 3]).unwrap();
