@@ -216,14 +216,26 @@ impl DutContext {
     ) -> Result<Option<PathBuf>, DutError> {
         let Some(trace) = self.traffic.trace else { return Ok(None) };
         let tables = trace.tables(Direction::Forward, TRACE_SEED);
+        self.write_file(name, |file| write(&tables, file)).map(|(path, ())| Some(path))
+    }
+
+    /// Writes a file of the work directory; returns its path, and what `write` returns.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write_file<T>(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut io::BufWriter<fs::File>) -> io::Result<T>,
+    ) -> Result<(PathBuf, T), DutError> {
         let path = self.path(name);
         let written = fs::File::create(&path).and_then(|file| {
             let mut file = io::BufWriter::new(file);
-            write(&tables, &mut file)?;
-            file.flush()
+            let result = write(&mut file)?;
+            file.flush().map(|()| result)
         });
-        written.map_err(|e| self.file_error(&path, &e))?;
-        Ok(Some(path))
+        let result = written.map_err(|e| self.file_error(&path, &e))?;
+        Ok((path, result))
     }
 
     /// Creates an error of this device.

@@ -12,8 +12,6 @@ use crate::dut::spec::{ChainText, DutSpec, Forward, Ports};
 use crate::dut::started::StartedDevice;
 use crate::trial::{Disturbance, DisturbanceReport};
 use routes::RouteFlows;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use traffic::nfpa::tables;
@@ -155,13 +153,7 @@ impl Ovs {
         let chain = self.routes.as_ref().ok_or_else(|| context.error("has no chain", remedy))?;
         let flows = RouteFlows::new(chain)
             .map_err(|problem| context.error(format!("{}: {problem}", chain.file.display()), remedy))?;
-        let path = context.path("flows");
-        let written = File::create(&path).and_then(|file| {
-            let mut file = BufWriter::new(file);
-            let count = flows.write(&mut file)?;
-            file.flush().map(|()| count)
-        });
-        let count = written.map_err(|e| context.file_error(&path, &e))?;
+        let (path, count) = context.write_file("flows", |file| flows.write(file))?;
         // its caches hold 200,000 flows by default, and forget those without packets for 10 s, as between trials
         let limit = format!("other_config:flow-limit={}", (2 * count).max(MIN_FLOW_LIMIT));
         self.vsctl(context, &["set", "Open_vSwitch", ".", &limit, "other_config:max-idle=3600000"])?;
