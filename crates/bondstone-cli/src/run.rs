@@ -8,6 +8,7 @@ mod kernel_routes;
 pub(crate) mod log;
 mod operations;
 mod reloader;
+mod route_sources;
 mod streams;
 mod successor;
 mod taps;
@@ -29,10 +30,9 @@ use control::{Group, Hello, Refusal, Reply, Request, Server};
 use diagnostics::Diagnostics;
 use dpdk::{Memory, PacketSocket};
 use drain::Drain;
-use fpm_servers::FpmServers;
 use graph::{FileVersion, Registry};
-use kernel_routes::KernelRoutes;
 use reloader::Reloader;
+use route_sources::RouteSources;
 use runtime::{Cycles, IdlePolicy, LiveNfs, Name, Options, PortSummary, Predecessor, Summary};
 use sandbox::SandboxedEngine;
 use std::collections::BTreeMap;
@@ -218,9 +218,8 @@ impl Run {
             let (chains, idle) = (some_of(&worker.chains), idle_description(chains.idle()));
             tracing::info!(target: "run", cpu, "CPU {cpu} runs {chains}, {idle}");
         }
-        let (mut fpm, mut kernel_routes) = (FpmServers::default(), KernelRoutes::default());
-        fpm.update(chains.engine().live_nfs(), chains.engine().file());
-        kernel_routes.update(chains.engine().live_nfs(), chains.engine().file());
+        let mut routes = RouteSources::default();
+        routes.update(&chains);
         let mut reloader = Reloader::new((&file, version), registry, self.watch, &chains, planes);
         reloader.run_control_planes(&chains);
         let mut manager = match successor {
@@ -246,17 +245,14 @@ impl Run {
                 break;
             }
             if reloader.take_reloaded() {
-                fpm.update(chains.engine().live_nfs(), chains.engine().file());
-                kernel_routes.update(chains.engine().live_nfs(), chains.engine().file());
-                kernel_routes.reloaded();
+                routes.reloaded(&chains);
                 // other ports and sandboxes
                 before = Summary { errors: std::mem::take(&mut before.errors), ..chains.snapshot() };
             }
             if elapsed >= next {
                 reloader.check_control_planes(&chains);
                 chains.engine().retry_representors();
-                fpm.update(chains.engine().live_nfs(), chains.engine().file());
-                kernel_routes.update(chains.engine().live_nfs(), chains.engine().file());
+                routes.update(&chains);
                 let now = chains.snapshot();
                 log_rates(has_printed.then_some(&before), &now);
                 has_printed = true;
@@ -307,7 +303,7 @@ impl Run {
                     let daemons = reloader.control_planes().states();
                     let file = std::path::absolute(reloader.running().0).unwrap_or_default();
                     let live = chains.engine().live_nfs();
-                    let listed = operations::tenants(live, nf.as_deref(), &file, &fpm, &daemons);
+                    let listed = operations::tenants(live, nf.as_deref(), &file, &routes.fpm, &daemons);
                     drop(result.send(listed.map(Reply::from)));
                 }
                 Ok(Event::Request(Request::Reload { file }, result)) => {
@@ -346,7 +342,7 @@ impl Run {
         let mut planes = reloader.take_control_planes();
         planes.end_daemons();
         // its addresses are free for the next process
-        drop((fpm, kernel_routes));
+        drop(routes);
         if let (Some(upgrade), Some(sockets)) = (upgrade.take(), &prepared) {
             server.iter().for_each(Server::release_path);
             return self.hand_over(upgrade, (chains, sockets), server, manager);

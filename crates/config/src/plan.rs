@@ -105,11 +105,16 @@ impl Port {
     /// Ports of a file that DPDK opens (`RTE_MAX_ETHPORTS`).
     pub(crate) const MAX_OF_DPDK: usize = 32;
 
+    /// Returns the name of the tap, if the device is one.
+    #[must_use]
+    pub fn tap(&self) -> Option<&str> {
+        self.device.scheme_and_target().filter(|(scheme, _)| *scheme == "tap").map(|(_, name)| name)
+    }
+
     /// Returns the name of the tap of a representor, which is created without DPDK.
     #[must_use]
     pub fn representor_tap(&self) -> Option<&str> {
-        let (scheme, name) = self.device.scheme_and_target()?;
-        (scheme == "tap" && self.representor.is_some()).then_some(name)
+        self.tap().filter(|_| self.representor.is_some())
     }
 
     /// Returns true if DPDK opens the device.

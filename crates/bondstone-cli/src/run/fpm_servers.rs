@@ -59,7 +59,6 @@ pub(super) struct FpmServers {
     running: BTreeMap<ListenAddress, Running>,
     /// Problems of those that could not be started.
     failed: BTreeMap<ListenAddress, String>,
-    taps: Taps,
     states: States,
 }
 
@@ -82,8 +81,7 @@ impl Drop for Running {
 impl FpmServers {
     /// Starts and ends servers so that they are those of the routers that run. Connections of others stay. An address that
     /// cannot be used is logged and tried again with the next call.
-    pub(super) fn update(&mut self, nfs: &LiveNfs, file: &ChainFile) {
-        self.taps.update(file);
+    pub(super) fn update(&mut self, nfs: &LiveNfs, file: &ChainFile, taps: &Taps) {
         let mut wanted: BTreeMap<ListenAddress, Vec<Router>> = BTreeMap::new();
         for nf in nfs.of_kind(L3fwd::KIND) {
             let Some(live) = nfs.shared::<LiveRoutes>(&nf) else { continue };
@@ -101,7 +99,7 @@ impl FpmServers {
             if self.running.contains_key(&place) {
                 continue;
             }
-            match self.start(&place, nfs, &routers) {
+            match self.start(&place, (nfs, taps), &routers) {
                 Ok(running) => {
                     tracing::info!(target: "fpm", "{} for the routes of {}", described(&place), names(&routers));
                     self.failed.remove(&place);
@@ -128,10 +126,15 @@ impl FpmServers {
         states.get(&(nf.to_owned(), tenant.map(str::to_owned))).copied().unwrap_or_default()
     }
 
-    fn start(&self, place: &ListenAddress, nfs: &LiveNfs, routers: &[Router]) -> Result<Running, String> {
+    fn start(
+        &self,
+        place: &ListenAddress,
+        (nfs, taps): (&LiveNfs, &Taps),
+        routers: &[Router],
+    ) -> Result<Running, String> {
         let listener = listen(place)?;
         let end = Arc::new(AtomicBool::new(false));
-        let (taps, states) = (self.taps.clone(), self.states.clone());
+        let (taps, states) = (taps.clone(), self.states.clone());
         let server = Server { nfs: nfs.clone(), taps, states, routers: routers.to_vec(), end: end.clone() };
         let thread = std::thread::Builder::new().name("fpm".to_owned()).spawn(move || server.run(&listener));
         let thread = Some(thread.map_err(|e| format!("no thread: {e}"))?);

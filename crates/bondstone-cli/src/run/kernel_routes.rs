@@ -4,7 +4,6 @@ mod reader;
 mod table;
 
 use super::taps::Taps;
-use config::ChainFile;
 use dpdk::netdev::RouteMonitor;
 use graph::Nf as _;
 use nf::L3fwd;
@@ -25,7 +24,6 @@ pub(super) struct KernelRoutes {
     running: BTreeMap<Name, Running>,
     /// Problems of those that could not be started.
     failed: BTreeMap<Name, String>,
-    taps: Taps,
 }
 
 struct Running {
@@ -54,8 +52,7 @@ impl Running {
 impl KernelRoutes {
     /// Starts and ends readers so that they are those of the routers that run. One that cannot be started is logged and
     /// tried again with the next call.
-    pub(super) fn update(&mut self, nfs: &LiveNfs, file: &ChainFile) {
-        self.taps.update(file);
+    pub(super) fn update(&mut self, nfs: &LiveNfs, taps: &Taps) {
         let mut wanted: BTreeMap<Name, Router> = BTreeMap::new();
         for nf in nfs.of_kind(L3fwd::KIND) {
             let Some(live) = nfs.shared::<LiveRoutes>(&nf) else { continue };
@@ -72,7 +69,7 @@ impl KernelRoutes {
             if self.running.contains_key(&name) {
                 continue;
             }
-            match self.start(nfs, &router) {
+            match start(nfs, taps, &router) {
                 Ok(running) => {
                     let namespace = router.settings.namespace.as_deref();
                     let of = namespace.map_or("of the process".to_owned(), |name| name.to_owned());
@@ -98,12 +95,12 @@ impl KernelRoutes {
     pub(super) fn reloaded(&self) {
         self.running.values().for_each(|running| running.signals.is_reloaded.store(true, Ordering::Release));
     }
+}
 
-    fn start(&self, nfs: &LiveNfs, router: &Router) -> Result<Running, String> {
-        let monitor = RouteMonitor::open(router.settings.namespace.as_deref()).map_err(|e| e.to_string())?;
-        let signals = Arc::new(Signals::default());
-        let reader = Reader::new(nfs.clone(), self.taps.clone(), router.clone(), signals.clone());
-        let thread = std::thread::Builder::new().name("kernel-routes".to_owned()).spawn(move || reader.run(monitor));
-        Ok(Running { router: router.clone(), signals, thread: Some(thread.map_err(|e| format!("no thread: {e}"))?) })
-    }
+fn start(nfs: &LiveNfs, taps: &Taps, router: &Router) -> Result<Running, String> {
+    let monitor = RouteMonitor::open(router.settings.namespace.as_deref()).map_err(|e| e.to_string())?;
+    let signals = Arc::new(Signals::default());
+    let reader = Reader::new(nfs.clone(), taps.clone(), router.clone(), signals.clone());
+    let thread = std::thread::Builder::new().name("kernel-routes".to_owned()).spawn(move || reader.run(monitor));
+    Ok(Running { router: router.clone(), signals, thread: Some(thread.map_err(|e| format!("no thread: {e}"))?) })
 }

@@ -1,6 +1,6 @@
 //! Names of taps.
 
-use config::{ChainFile, Port};
+use config::ChainFile;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ pub(super) struct Taps(Arc<Mutex<HashMap<String, String>>>);
 impl Taps {
     /// Replaces the names by those of a file.
     pub(super) fn update(&self, file: &ChainFile) {
-        let taps = file.ports.iter().filter_map(|port| Some((tap(port)?.to_owned(), port.name.clone())));
+        let taps = file.ports.iter().filter_map(|port| Some((port.tap()?.to_owned(), port.name.clone())));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = taps.collect();
     }
 
@@ -19,9 +19,4 @@ impl Taps {
     pub(super) fn port_of(&self, netdev: String) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&netdev).cloned().unwrap_or(netdev)
     }
-}
-
-/// Returns the name of the tap of a port.
-fn tap(port: &Port) -> Option<&str> {
-    port.device.scheme_and_target().filter(|(scheme, _)| *scheme == "tap").map(|(_, name)| name)
 }

@@ -41,8 +41,7 @@ impl Checker<'_> {
 
     /// Checks the names of the namespace and the tap of a port.
     fn names_of_the_kernel(&mut self, port: &Port) {
-        let tap = port.device.scheme_and_target().filter(|(scheme, _)| *scheme == "tap").map(|(_, name)| name);
-        for (name, what) in [(port.namespace.as_deref(), "network namespace"), (tap, "tap")] {
+        for (name, what) in [(port.namespace.as_deref(), "network namespace"), (port.tap(), "tap")] {
             let Some(name) = name.filter(|name| name.starts_with('-') || RESERVED.contains(name)) else { continue };
             let remedy = format!("use a name that does not begin with - and is none of {}", RESERVED.join(", "));
             self.error(port.device_span.clone(), name, format!("cannot be the name of a {what}"), remedy);
