@@ -1,11 +1,11 @@
 //! A tenant whose control plane attacks the router, beside one that forwards.
 
 use crate::common::fpm_client::{Answer, FPM_PORT, FpmClient, NEW_ROUTE, route as route_message};
-use crate::common::instance::command;
+use crate::common::instance::{command, statistics};
 use crate::common::load::{capture, losses};
 use crate::common::namespace::{Namespace, done, possible};
 use crate::common::tenants::{start, tenant, until};
-use crate::common::{LIMIT, Running, Scratch, Summary, alone};
+use crate::common::{LIMIT, Running, Scratch, alone};
 use ipnet::IpNet;
 use serde_json::Value;
 use std::io::{ErrorKind, Write as _};
@@ -98,9 +98,7 @@ impl Lab {
 
     /// Records what `red` has forwarded and lost.
     fn count(&mut self) {
-        let said = command(&self.sockets, &["stats", "--json"]);
-        assert_eq!(said.status, Some(0), "{}", said.err);
-        let summary = Summary(serde_json::from_str(&said.out).unwrap());
+        let summary = statistics(&self.sockets);
         (self.sent, self.lost) = (summary.port("red-wan").number("/sent"), losses(&summary, "router"));
         self.drops = summary.nf("router").0["drops"].clone();
     }

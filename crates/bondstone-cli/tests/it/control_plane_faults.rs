@@ -1,10 +1,10 @@
 //! Processes of control planes, and of the router itself, that are killed while packets are forwarded.
 
 use crate::common::frr::{self, Frr};
-use crate::common::instance::command;
+use crate::common::instance::statistics;
 use crate::common::load::{Datagrams, capture, losses};
 use crate::common::namespace::{Namespace, done, possible};
-use crate::common::tenants::{has_routes, process, start, supervisor, tenant, until};
+use crate::common::tenants::{Site, has_routes, process, start, supervisor, tenant, until};
 use crate::common::{LIMIT, Scratch, Summary, alone};
 use serde_json::Value;
 use std::path::Path;
@@ -47,23 +47,9 @@ route-map to-router permit 10
 route-map to-router permit 20
 ";
 
-/// A tenant with a host and a neighbor.
-struct Site {
-    name: &'static str,
-    /// Namespace of the control plane.
-    control: String,
-    host: Namespace,
-    peer: Namespace,
-}
-
 impl Site {
-    fn new(name: &'static str) -> Site {
-        let control = format!("bs-{}-{name}", std::process::id());
-        Site { name, control, host: Namespace::new(&format!("{name}-h")), peer: Namespace::new(&format!("{name}-p")) }
-    }
-
     /// Connects host and neighbor to the namespace of the router.
-    fn connect<'a>(&'a self, scratch: &Scratch, own: &Namespace) -> Frr<'a> {
+    fn connect_by_veth<'a>(&'a self, scratch: &Scratch, own: &Namespace) -> Frr<'a> {
         let Site { name, host, peer, .. } = self;
         for (side, far, address) in [("h", host, "10.8.0.2/24"), ("p", peer, "10.9.0.2/24")] {
             own.link(&format!("{name}-{side}"), far, "eth0");
@@ -76,7 +62,7 @@ impl Site {
     }
 
     /// Returns ports, interfaces and settings.
-    fn settings(&self, scratch: &Scratch, number: u8) -> String {
+    fn settings_with_load(&self, scratch: &Scratch, number: u8) -> String {
         let Site { name, control, .. } = self;
         let mac = [2, 0, 0, 0, 7, number];
         capture(scratch, &format!("{name}.pcap"), mac, [198, 51, 100, 7], RATE);
@@ -95,13 +81,6 @@ impl Site {
              frr = {{ daemons = [\"bgpd\"], config = \"frr.conf\" }} }}\n"
         )
     }
-}
-
-/// Returns the statistics of a run.
-fn statistics(sockets: &Path) -> Summary {
-    let said = command(sockets, &["stats", "--json"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    Summary(serde_json::from_str(&said.out).unwrap())
 }
 
 /// Waits until the neighbor has a session, in which it has received all routes.
@@ -138,11 +117,11 @@ fn packets_are_forwarded_while_control_planes_are_killed() {
         "bondstone = 1\nnf.router.kind = \"l3fwd\"\nnf.sink.kind = \"drop\"\nchain = [{}]\nedge = [{}]\n{}{}",
         chains.join(", "),
         edges.join(", "),
-        sites[0].settings(&scratch, 1),
-        sites[1].settings(&scratch, 2)
+        sites[0].settings_with_load(&scratch, 1),
+        sites[1].settings_with_load(&scratch, 2)
     );
     let (file, sockets) = (scratch.write("router.toml", text), scratch.path("sockets"));
-    let neighbors = sites.each_ref().map(|site| site.connect(&scratch, &own));
+    let neighbors = sites.each_ref().map(|site| site.connect_by_veth(&scratch, &own));
     let running = start(&own, &file, &sockets);
     for (site, neighbor) in sites.iter().zip(&neighbors) {
         until(&sockets, site.name, has_routes(2));

@@ -6,7 +6,7 @@ use crate::common::instance::command;
 use crate::common::lab::Lab;
 use crate::common::namespace::{Namespace, done, possible};
 use crate::common::{LIMIT, Running, alone};
-use crate::fpm::{MODULE, ZEBRA, bgp, count, is_reached, until_route};
+use crate::fpm::{MODULE, ZEBRA, bgp, count, until_route};
 use dpdk::netdev::in_namespace;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ fn flows_of_a_dead_next_hop_use_the_others() {
     let mut daemons: Vec<Option<Frr<'_>>> = (0..3).map(|n| Some(start(n))).collect();
     until_route(&lab, "198.51.100.0/24", Some("fpm via 10.2.0.11*1 10.2.0.12*1 10.2.0.13*1"));
     // so that no packet waits for a MAC address
-    assert!(["10.2.0.11", "10.2.0.12", "10.2.0.13"].iter().all(|address| is_reached(&lab.a, address)));
+    assert!(["10.2.0.11", "10.2.0.12", "10.2.0.13"].iter().all(|address| lab.a.reaches(address)));
     let before = neighbors.of_flows();
     let flows_of = |flows: &BTreeMap<u16, usize>, n: usize| flows.values().filter(|owner| **owner == n).count();
     let shares = [0, 1, 2].map(|n| flows_of(&before, n));
@@ -179,7 +179,7 @@ fn a_storm_of_flaps_loses_no_packets_of_stable_routes() {
     let all = u64::from(FLAPPING) + u64::from(STABLE);
     let installed = || count(&lab, "installed_routes");
     until("all routes", || (all..all + 5).contains(&installed()));
-    assert!(stable.iter().all(|address| is_reached(a, address)));
+    assert!(stable.iter().all(|address| a.reaches(address)));
 
     let receivers: Vec<UdpSocket> = stable.iter().map(|address| socket(b, &format!("{address}:9"))).collect();
     let ended = AtomicBool::new(false);

@@ -2,10 +2,10 @@
 
 use crate::common::frr::{self, Frr};
 use crate::common::gateway::start;
-use crate::common::instance::command;
+use crate::common::instance::{command, statistics};
 use crate::common::lab::Lab;
-use crate::common::namespace::{Namespace, possible};
-use crate::common::{LIMIT, Running, Summary, alone};
+use crate::common::namespace::possible;
+use crate::common::{LIMIT, Running, alone};
 use ipnet::IpNet;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -54,10 +54,6 @@ pub(crate) fn until_route(lab: &Lab, prefix: &str, expected: Option<&str>) {
     }
 }
 
-pub(crate) fn is_reached(from: &Namespace, address: &str) -> bool {
-    from.command("ping").args(["-c", "3", "-i", "0.1", "-W", "2", address]).output().unwrap().status.success()
-}
-
 #[test]
 fn packets_follow_routes_of_bgp_and_survive_its_restart() {
     let _one = alone();
@@ -75,11 +71,11 @@ fn packets_follow_routes_of_bgp_and_survive_its_restart() {
     let neighbor = Frr::start(scratch, b, &[("bgpd", &bgp(2, 1, networks))]);
     until_route(&lab, "198.51.2.0/24", Some("fpm via 10.2.0.2*1"));
     until_route(&lab, "198.51.3.0/24", Some("fpm via 10.2.0.2*1"));
-    assert!(is_reached(a, "198.51.2.1") && is_reached(a, "198.51.3.1"));
+    assert!(a.reaches("198.51.2.1") && a.reaches("198.51.3.1"));
     // the neighbor withdraws a route
     neighbor.configure(&["router bgp 65002", "address-family ipv4 unicast", "no network 198.51.3.0/24"]);
     until_route(&lab, "198.51.3.0/24", None);
-    assert!(!is_reached(a, "198.51.3.1") && is_reached(a, "198.51.2.1"));
+    assert!(!a.reaches("198.51.3.1") && a.reaches("198.51.2.1"));
     neighbor.configure(&["router bgp 65002", "address-family ipv4 unicast", "network 198.51.3.0/24"]);
     until_route(&lab, "198.51.3.0/24", Some("fpm via 10.2.0.2*1"));
     // a reload keeps the routes; if it changes interfaces, zebra sends them again
@@ -95,18 +91,18 @@ fn packets_follow_routes_of_bgp_and_survive_its_restart() {
         }
         until_route(&lab, "198.51.2.0/24", Some("fpm via 10.2.0.2*1"));
         until_route(&lab, "198.51.3.0/24", Some("fpm via 10.2.0.2*1"));
-        assert!(is_reached(a, "198.51.2.1"));
+        assert!(a.reaches("198.51.2.1"));
     }
     // zebra and bgpd are killed: packets go on, and the routes stay when they are back
     drop(router);
-    assert!(is_reached(a, "198.51.2.1"));
+    assert!(a.reaches("198.51.2.1"));
     let killed = Instant::now();
     neighbor.configure(&["router bgp 65002", "address-family ipv4 unicast", "no network 198.51.3.0/24"]);
     let router = start();
     router
         .wait_for("show bgp summary json", |shown| shown["ipv4Unicast"]["peers"]["10.2.0.2"]["state"] == "Established");
     while killed.elapsed() < Duration::from_secs(8) {
-        assert!(is_reached(a, "198.51.2.1"));
+        assert!(a.reaches("198.51.2.1"));
     }
     // the route that was withdrawn meanwhile goes
     until_route(&lab, "198.51.3.0/24", None);
@@ -114,7 +110,7 @@ fn packets_follow_routes_of_bgp_and_survive_its_restart() {
     // without them all routes go in the end
     drop(router);
     until_route(&lab, "198.51.2.0/24", None);
-    assert!(!is_reached(a, "198.51.2.1"));
+    assert!(!a.reaches("198.51.2.1"));
     drop(neighbor);
     lab.stop(&["no_route"]);
 }
@@ -166,9 +162,7 @@ fn routes_of_every_type_are_installed_with_and_without_next_hop_objects() {
 
 /// Returns a count of the router.
 pub(crate) fn count(lab: &Lab, name: &str) -> u64 {
-    let said = command(&lab.scratch.path("sockets"), &["stats", "--json"]);
-    assert_eq!(said.status, Some(0), "{}", said.err);
-    Summary(serde_json::from_str(&said.out).unwrap()).nf("router").number(&format!("/counters/{name}"))
+    statistics(&lab.scratch.path("sockets")).nf("router").number(&format!("/counters/{name}"))
 }
 
 /// Next hops of the full table, each with a MAC address of its own.
@@ -213,7 +207,7 @@ fn sample_next_hops(lab: &Lab, prefixes: &[&str]) {
         dpdk::netdev::in_namespace(Some(&lab.a.0), send).unwrap();
     }
     // packets are forwarded in order
-    assert!(is_reached(&lab.a, "10.2.0.2"));
+    assert!(lab.a.reaches("10.2.0.2"));
     witness.terminate().summary(130);
     let mut reader = pcap::Reader::open(lab.scratch.path("seen")).unwrap();
     let mut found = 0;

@@ -2,8 +2,9 @@
 
 use crate::common::flows::{json, until};
 use crate::common::gateway::accounted;
-use crate::common::instance::{command, program};
+use crate::common::instance::command;
 use crate::common::namespace::{Namespace, done, possible};
+use crate::common::tenants::start;
 use crate::common::{LIMIT, Running, Scratch, alone};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -41,12 +42,7 @@ impl Lab {
             a.0, b.0, control.0
         );
         let (file, sockets) = (scratch.write("router.toml", text), scratch.path("sockets"));
-        // namespaces that it makes would not be visible here with `ip netns exec`
-        let mut bondstone = Command::new("nsenter");
-        bondstone.arg(format!("--net=/run/netns/{}", own.0)).arg("--").arg(program(&sockets).get_program());
-        bondstone.env("BONDSTONE_RUNTIME_DIR", &sockets).arg("run").arg(file).arg("--json");
-        let mut running = Running::start(&mut bondstone);
-        running.started();
+        let running = start(&own, &file, &sockets);
         for (n, host, interface) in [(1, &a, "a0"), (2, &b, "b0")] {
             host.configure(interface, &[&format!("10.{n}.0.2/24"), &format!("fd0{n}::2/64")]);
             host.ip(&format!("route add default via 10.{n}.0.1"));
@@ -129,11 +125,6 @@ impl Lab {
         });
     }
 
-    fn reaches(&self, address: &str) -> bool {
-        let mut ping = self.a.command("ping");
-        ping.args(["-c", "3", "-i", "0.1", "-W", "2", address]).output().unwrap().status.success()
-    }
-
     /// Executes lines of `ip`, of which some may be refused, in the namespace of the control plane.
     fn batch(&self, lines: &str) {
         let file = self.scratch.write("batch", lines);
@@ -208,7 +199,7 @@ fn packets_follow_routes_that_bird_has_in_the_kernel() {
     let _second = bird(scratch, b, "b2", &neighbor(2));
     lab.until_route("198.51.2.0/24", Some("via 10.2.0.2*1"));
     lab.until_route("2001:db8:2::/48", Some("via fd02::2*1"));
-    assert!(lab.reaches("198.51.2.1") && lab.reaches("2001:db8:2::1"));
+    assert!(lab.a.reaches("198.51.2.1") && lab.a.reaches("2001:db8:2::1"));
     // the kernel has it, and the settings do not allow it
     assert!(lab.kernel_routes().contains_key("203.0.113.0/24") && !lab.routes().contains_key("203.0.113.0/24"));
     let shown = command(sockets, &["tenant", "show", "blue"]).out;
@@ -220,14 +211,14 @@ fn packets_follow_routes_that_bird_has_in_the_kernel() {
     let third = bird(scratch, b, "b3", &neighbor(3));
     lab.until_route("198.51.2.0/24", Some("via 10.2.0.2*1 10.2.0.3*1"));
     lab.until_route("2001:db8:2::/48", Some("via fd02::2*1 fd02::3*1"));
-    assert!(lab.reaches("198.51.2.1") && lab.reaches("2001:db8:2::1"));
+    assert!(lab.a.reaches("198.51.2.1") && lab.a.reaches("2001:db8:2::1"));
     drop(third);
     lab.until_route("198.51.2.0/24", Some("via 10.2.0.2*1"));
     lab.until_route("2001:db8:2::/48", Some("via fd02::2*1"));
 
     birdc(scratch, "b2", "disable nets4");
     lab.until_route("198.51.2.0/24", None);
-    assert!(!lab.reaches("198.51.2.1") && lab.reaches("2001:db8:2::1"));
+    assert!(!lab.a.reaches("198.51.2.1") && lab.a.reaches("2001:db8:2::1"));
     birdc(scratch, "b2", "enable nets4");
     lab.until_route("198.51.2.0/24", Some("via 10.2.0.2*1"));
     // the routes of a BIRD that ends are removed from the kernel by it
@@ -307,7 +298,7 @@ fn the_router_has_the_routes_of_the_kernel() {
     }
     control.ip("route add 198.51.7.0/24 via 10.2.0.2 metric 5");
     lab.until_route("198.51.7.0/24", Some("via 10.2.0.2*1"));
-    assert!(!lab.routes().contains_key("198.51.9.0/24") && lab.reaches("198.51.7.1"));
+    assert!(!lab.routes().contains_key("198.51.9.0/24") && lab.a.reaches("198.51.7.1"));
     for end in ["tos 0x10", "dev veth0"] {
         control.ip(&format!("route del 198.51.9.0/24 {end}"));
     }
@@ -349,7 +340,7 @@ fn the_router_has_the_routes_of_the_kernel() {
     lab.until_route("198.51.13.0/24", Some("via 10.1.0.2*1 10.2.0.2*1"));
     control.ip("route add 198.51.7.0/24 via 10.2.0.2");
     lab.until_route("198.51.7.0/24", Some("via 10.2.0.2*1"));
-    assert!(lab.reaches("198.51.7.1"));
+    assert!(lab.a.reaches("198.51.7.1"));
     lab.stop();
 }
 

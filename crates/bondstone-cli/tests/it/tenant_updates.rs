@@ -148,7 +148,7 @@ fn a_tenant_above_its_share_of_next_hops_is_refused() {
     let answers: Vec<Answer> = (0..30).map(|n| a.install(prefix(n), hop(n))).collect();
     let count = |answer| answers.iter().filter(|other| **other == answer).count();
     assert_eq!((count(Answer::Offloaded), count(Answer::Failed)), (8, 22));
-    // next hops that it has can be used, and others have theirs
+    // routes by next hops that are in use are installed, and other tenants can add their own
     assert_eq!(a.install(prefix(100), hop(3)), Answer::Offloaded);
     assert!((0..30).all(|n| b.install(prefix(n), [10, 2, 0, n as u8 + 2]) == Answer::Offloaded));
     let state = run.tenant("a");

@@ -5,7 +5,7 @@ use crate::common::gateway::accounted;
 use crate::common::instance::command;
 use crate::common::namespace::{Namespace, done, possible};
 use crate::common::page::page;
-use crate::common::tenants::{has_routes, process, runs, start, supervisor, tenant, until};
+use crate::common::tenants::{Site, has_routes, process, runs, start, supervisor, tenant, until};
 use crate::common::{LIMIT, Scratch, alone};
 use serde_json::Value;
 use std::path::Path;
@@ -24,21 +24,7 @@ router bgp @as@
  neighbor 10.9.0.2 timers connect 1
 ";
 
-/// A tenant with a host and a neighbor.
-struct Site {
-    name: &'static str,
-    /// Namespace of the control plane.
-    control: String,
-    host: Namespace,
-    peer: Namespace,
-}
-
 impl Site {
-    fn new(name: &'static str) -> Site {
-        let control = format!("bs-{}-{name}", std::process::id());
-        Site { name, control, host: Namespace::new(&format!("{name}-h")), peer: Namespace::new(&format!("{name}-p")) }
-    }
-
     /// Returns ports, interfaces and settings of the tenant.
     fn settings(&self, number: u16, limits: &str) -> String {
         let Site { name, control, host, peer } = self;
@@ -75,11 +61,6 @@ impl Site {
         peer.configure(&format!("{name}-p0"), &["10.9.0.2/24"]);
         peer.ip("route add default via 10.9.0.1");
     }
-
-    fn reaches(&self, address: &str) -> bool {
-        let mut ping = self.host.command("ping");
-        ping.args(["-c", "3", "-i", "0.1", "-W", "2", address]).output().unwrap().status.success()
-    }
 }
 
 #[test]
@@ -108,8 +89,8 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     let _red_peer = red.connect(&scratch, &["198.51.1.0/24", "198.51.2.0/24", "203.0.113.0/24"]);
     until(&sockets, "blue", has_routes(1));
     until(&sockets, "red", has_routes(2));
-    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
-    assert!(!blue.reaches("198.51.2.1") && !blue.reaches("203.0.113.1"));
+    assert!(blue.host.reaches("198.51.1.1") && red.host.reaches("198.51.1.1") && red.host.reaches("198.51.2.1"));
+    assert!(!blue.host.reaches("198.51.2.1") && !blue.host.reaches("203.0.113.1"));
     let listed = command(&sockets, &["routes", "list", "--tenant", "red"]);
     assert!(listed.out.contains("198.51.2.0/24") && !listed.out.contains("203.0.113"), "{}", listed.out);
     let listed = command(&sockets, &["tenant", "list"]);
@@ -119,7 +100,7 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     let state = tenant(&sockets, "blue");
     let killed = process(&state, "bgpd");
     done(Command::new("kill").args(["-9", &killed.to_string()]));
-    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.1.1"));
+    assert!(blue.host.reaches("198.51.1.1") && red.host.reaches("198.51.1.1"));
     let state = until(&sockets, "blue", |state| {
         let is_new = |daemon: &Value| daemon["name"] == "bgpd" && daemon["restarts"] == 1;
         state["daemons"].as_array().is_some_and(|all| all.iter().any(is_new)) && has_routes(1)(state)
@@ -127,7 +108,7 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     assert!(state.to_string().contains("was ended by signal 9"), "{state:#}");
     // so is zebra, which sends the routes again
     done(Command::new("kill").args(["-9", &process(&tenant(&sockets, "red"), "zebra").to_string()]));
-    assert!(red.reaches("198.51.2.1"));
+    assert!(red.host.reaches("198.51.2.1"));
     until(&sockets, "red", |state| state["peer"].is_null());
     until(&sockets, "red", has_routes(2));
 
@@ -140,7 +121,7 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
             && has_routes(1)(state)
     });
     until(&sockets, "red", has_routes(2));
-    assert!(!runs(before) && blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+    assert!(!runs(before) && blue.host.reaches("198.51.1.1") && red.host.reaches("198.51.2.1"));
 
     // a tenant is added and removed, and the others do not change
     let daemons = || ["blue", "red"].map(|name| process(&tenant(&sockets, name), "bgpd"));
@@ -150,7 +131,7 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     let add = ["tenant", "add", "green", "--interface", "green-lan=10.8.0.1/24", "--device", device];
     let said = command(&sockets, &[&add[..], &["--namespace", &green.control, "--frr", "ospfd"]].concat());
     assert_eq!(said.status, Some(0), "{}", said.err);
-    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+    assert!(blue.host.reaches("198.51.1.1") && red.host.reaches("198.51.2.1"));
     until(&sockets, "green", |state| state["peer"].is_string());
     let taps = done(Command::new("ip").args(["-n", &green.control, "-brief", "addr"]));
     assert!(String::from_utf8_lossy(&taps.stdout).contains("10.8.0.1/24"), "{taps:?}");
@@ -160,7 +141,7 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     let said = command(&sockets, &["tenant", "rm", "green"]);
     assert_eq!(said.status, Some(0), "{}", said.err);
     assert!(!runs(ospfd) && !Path::new("/run/netns").join(&green.control).exists());
-    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+    assert!(blue.host.reaches("198.51.1.1") && red.host.reaches("198.51.2.1"));
     assert_eq!(daemons(), before);
     assert!(has_routes(1)(&tenant(&sockets, "blue")) && has_routes(2)(&tenant(&sockets, "red")));
 
@@ -184,7 +165,7 @@ fn tenants_have_routes_and_routing_daemons_of_their_own() {
     red.configure();
     until(&sockets, "blue", has_routes(1));
     until(&sockets, "red", has_routes(2));
-    assert!(blue.reaches("198.51.1.1") && red.reaches("198.51.2.1"));
+    assert!(blue.host.reaches("198.51.1.1") && red.host.reaches("198.51.2.1"));
     accounted(&running.terminate().summary(130));
     assert!(namespaces().iter().all(|namespace| !namespace.exists()));
 }

@@ -1,6 +1,6 @@
 //! Instances of `bondstone run`, and commands that use their control sockets.
 
-use super::{Running, Said};
+use super::{Running, Said, Summary};
 use std::path::Path;
 use std::process::Command;
 
@@ -27,4 +27,11 @@ pub(crate) fn start(dir: &Path, file: &Path, more: &[&str]) -> Running {
     let mut running = Running::start(program(dir).arg("run").arg(file).arg("--json").args(more));
     running.started();
     running
+}
+
+/// Returns the statistics of a run.
+pub(crate) fn statistics(sockets: &Path) -> Summary {
+    let said = command(sockets, &["stats", "--json"]);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+    Summary(serde_json::from_str(&said.out).unwrap())
 }

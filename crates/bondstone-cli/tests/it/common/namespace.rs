@@ -41,6 +41,12 @@ impl Namespace {
         namespace
     }
 
+    /// Returns true if pings of an address are answered.
+    pub(crate) fn reaches(&self, address: &str) -> bool {
+        let mut ping = self.command("ping");
+        ping.args(["-c", "3", "-i", "0.1", "-W", "2", address]).output().unwrap().status.success()
+    }
+
     /// Returns a command that runs in the namespace.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");

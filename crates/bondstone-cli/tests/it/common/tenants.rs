@@ -8,6 +8,22 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// A tenant with a host and a neighbor.
+pub(crate) struct Site {
+    pub(crate) name: &'static str,
+    /// Namespace of the control plane.
+    pub(crate) control: String,
+    pub(crate) host: Namespace,
+    pub(crate) peer: Namespace,
+}
+
+impl Site {
+    pub(crate) fn new(name: &'static str) -> Site {
+        let control = format!("bs-{}-{name}", std::process::id());
+        Site { name, control, host: Namespace::new(&format!("{name}-h")), peer: Namespace::new(&format!("{name}-p")) }
+    }
+}
+
 /// Returns the state of a tenant.
 pub(crate) fn tenant(sockets: &Path, name: &str) -> Value {
     let said = command(sockets, &["tenant", "show", name, "--json"]);
