@@ -35,6 +35,9 @@ const CHECK_PACKETS: u64 = 200;
 const CHECK_INTERVAL: Duration = Duration::from_micros(200);
 /// Time limit for receiving the packets of the forwarding check.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(300);
+/// Rate at which a packet of each flow is sent before the trials, and largest number of these flows.
+const LEARNING_PPS: f64 = 20_000.0;
+const MAX_LEARNED_FLOWS: u32 = 1 << 20;
 /// Rate and duration of the check of TCP connections.
 const CHECK_CONNECTIONS_PER_S: f64 = 1000.0;
 const CHECK_CONNECTIONS_S: f64 = 0.1;
@@ -168,7 +171,21 @@ impl ExternalDut {
         if traffic.tcp_settings().is_some() {
             return self.check_connections(traffic);
         }
-        (0..usize::from(traffic.directions())).try_for_each(|stream| self.check_stream(traffic, stream))
+        (0..usize::from(traffic.directions())).try_for_each(|stream| self.check_stream(traffic, stream))?;
+        self.send_each_flow(traffic)
+    }
+
+    /// Sends a packet of each flow, which a device that handles the first packet of a flow differently, as Open vSwitch
+    /// does, would lose at the rates of trials.
+    fn send_each_flow(&mut self, traffic: &PreparedTraffic) -> Result<(), DutError> {
+        let flows = traffic.flow_count().min(MAX_LEARNED_FLOWS);
+        if u64::from(flows) <= CHECK_PACKETS {
+            return Ok(());
+        }
+        let status = ProgramStatus { run_delays: RefCell::new(RunDelays::new(vec![])) };
+        let input = TrialInput::constant(LEARNING_PPS, f64::from(flows) / LEARNING_PPS);
+        let trial = self.generator.trial(&status, &mut traffic.packet_source(), &mut [], &input);
+        trial.map(drop).map_err(|e| self.context.error(e.to_string(), "send fewer flows"))
     }
 
     fn check_stream(&mut self, traffic: &PreparedTraffic, stream: usize) -> Result<(), DutError> {

@@ -167,6 +167,14 @@ impl PreparedTraffic {
         }
     }
 
+    /// Returns the number of flows of synthetic frames, 0 for other traffic.
+    pub(crate) fn flow_count(&self) -> u32 {
+        match &self.frames {
+            FrameSource::Made { forward, .. } => forward.flows().count(),
+            _ => 0,
+        }
+    }
+
     /// Returns the number of directions, 1 or 2.
     pub fn directions(&self) -> u8 {
         match &self.frames {
