@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 // network functions
+mod dpi;
 mod firewall;
 mod l2;
 mod l3fwd;
@@ -14,6 +15,7 @@ mod util;
 // shared by several of them
 mod bits;
 mod checksum_delta;
+mod classification;
 mod fragment_queue;
 mod large_table;
 mod link;
@@ -21,6 +23,8 @@ mod saved_flows;
 mod settings;
 mod visits;
 
+pub use classification::Classification;
+pub use dpi::Application;
 pub use firewall::{Firewall, import};
 pub use l2::{Bridge, L2fwd};
 pub use l3fwd::L3fwd;

@@ -1,0 +1,5 @@
+//! Application protocols of packets.
+
+mod application;
+
+pub use application::Application;
