@@ -6,11 +6,10 @@ use super::messages::{DaemonState, Said, say};
 use super::namespace::Namespace;
 use crate::template::fill;
 use graph::Frr;
-use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{DirBuilder, File};
 use std::io::{self, BufRead as _, BufReader, Read};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, lchown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, lchown};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,6 +19,8 @@ use std::time::{Duration, Instant};
 const PROGRAMS: &str = "/usr/lib/frr";
 /// Folder of the folders of sockets.
 const SOCKETS: &str = "/var/run/frr";
+/// Socket of zebra that the other daemons connect to.
+const ZEBRA_SOCKET: &str = "zserv.api";
 /// Time before a daemon that has ended is started again, at first and at most.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
@@ -27,8 +28,6 @@ const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
 const RUNS_WELL: Duration = Duration::from_secs(60);
 /// Time that `vtysh` gets to read a configuration.
 const CONFIGURE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Longest file with the number of a process, in bytes.
-const PID_MAX: u64 = 16;
 /// Longest line of a daemon's output, in bytes.
 const LINE_MAX: u64 = 1024;
 /// Most output of `vtysh` that is read, in bytes.
@@ -178,7 +177,20 @@ impl Daemons {
     /// Starts daemons that do not run, and configures them when all do.
     pub(super) fn poll(&mut self) {
         let mut all_run = true;
+        let socket = self.folder.join(ZEBRA_SOCKET);
         for daemon in &mut self.daemons {
+            if daemon.process.is_none() {
+                match daemon.name.as_str() {
+                    // ignore errors: there is none
+                    "zebra" => drop(std::fs::remove_file(&socket)),
+                    // a neighbor takes back its routes from a bgpd that has none of zebra
+                    _ if !socket.exists() => {
+                        all_run = false;
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
             let ended = daemon.poll(&self.tenant, &self.folder);
             self.is_configured &= !ended;
             all_run &= daemon.process.is_some() && self.folder.join(format!("{}.vty", daemon.name)).exists();
@@ -291,6 +303,12 @@ impl Daemons {
             let _ = vtysh.kill();
             let _ = vtysh.wait();
         }
+        // they were to be replaced
+        for daemon in &self.daemons {
+            if let Some(pid) = daemon.namespace.and_then(|namespace| orphan(&daemon.name, namespace)) {
+                send(pid, Signal::KILL);
+            }
+        }
         for folder in [&self.folder, &self.private] {
             // ignore errors: it is gone
             let _ = std::fs::remove_dir_all(folder);
@@ -317,7 +335,7 @@ impl Daemon {
         if Instant::now() < self.due {
             return false;
         }
-        if let Some(pid) = self.namespace.and_then(|namespace| orphan(&self.name, folder, namespace)) {
+        if let Some(pid) = self.namespace.and_then(|namespace| orphan(&self.name, namespace)) {
             // it does not tell its neighbors that it ends: they keep its routes until the next one is there
             send(pid, Signal::KILL);
             self.due = Instant::now() + Duration::from_millis(200);
@@ -358,19 +376,17 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Returns the process of a daemon in this namespace that a supervisor has left which was killed.
-fn orphan(name: &str, folder: &Path, namespace: u64) -> Option<u32> {
-    let mut options = File::options();
-    // the user of FRR may have put something else in its place
-    let file = options.read(true).custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
-    let mut text = String::new();
-    file.open(folder.join(format!("{name}.pid"))).ok()?.take(PID_MAX).read_to_string(&mut text).ok()?;
-    let pid = text.trim().parse::<u32>().ok()?;
-    let process = Path::new("/proc").join(pid.to_string());
-    let program = std::fs::read_link(process.join("exe")).ok()?;
-    let is_there = program.to_string_lossy().starts_with(&format!("{PROGRAMS}/{name}"))
-        && std::fs::metadata(process.join("ns/net")).is_ok_and(|found| found.ino() == namespace);
-    is_there.then_some(pid)
+/// Returns a process of a daemon in this namespace that a supervisor has left which was killed. Its file with the number of
+/// the process may be gone, or not be there yet.
+fn orphan(name: &str, namespace: u64) -> Option<u32> {
+    let program = format!("{PROGRAMS}/{name}");
+    let is_it = |process: &Path| {
+        std::fs::read_link(process.join("exe")).is_ok_and(|exe| exe.to_string_lossy().starts_with(&program))
+            && std::fs::metadata(process.join("ns/net")).is_ok_and(|found| found.ino() == namespace)
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.find(|pid| is_it(&Path::new("/proc").join(pid.to_string())))
 }
 
 fn send(pid: u32, signal: Signal) {
