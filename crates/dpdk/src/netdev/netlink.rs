@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 
 /// Bytes of a message header.
 const HEADER: usize = 16;
+/// Flag of `linux/netlink.h` that libc lacks.
+const NLM_F_DUMP_INTR: i32 = 0x10;
 /// Bytes of the largest datagram of the kernel, `NLMSG_GOODSIZE` or the size of the buffer up to 32 KiB.
 pub(super) const MAX_DATAGRAM: usize = 32 << 10;
 
@@ -34,6 +36,10 @@ impl Netlink {
     }
 
     /// Requests all objects of a kind, and calls `each` with the body and attributes of every one.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or [`Interrupted`](io::ErrorKind::Interrupted): an object was changed meanwhile, and some
+    /// may be missing.
     pub(super) fn dump(&self, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         self.dump_messages(kind, body, &mut |message| each(&message[HEADER..]))
     }
@@ -41,7 +47,12 @@ impl Netlink {
     /// As [`dump`](Netlink::dump), with the whole messages.
     pub(super) fn dump_messages(&self, kind: u16, body: &[u8], each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let sequence = self.send(kind, libc::NLM_F_DUMP, body, &[])?;
-        self.receive(sequence, each)
+        let mut is_interrupted = false;
+        self.receive(sequence, &mut |message| {
+            is_interrupted |= is_of_interrupted_dump(message);
+            each(message);
+        })?;
+        if is_interrupted { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
     }
 
     /// Sends a request and returns its sequence number.
@@ -78,6 +89,12 @@ impl Netlink {
     }
 }
 
+/// Returns true if the kernel has changed its objects since it began to send them.
+fn is_of_interrupted_dump(message: &[u8]) -> bool {
+    let flags = message.get(6..8).map_or(0, |flags| i32::from(u16::from_ne_bytes([flags[0], flags[1]])));
+    flags & NLM_F_DUMP_INTR != 0
+}
+
 fn invalid() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the reply of the kernel is malformed")
 }
@@ -95,6 +112,7 @@ fn read(mut messages: &[u8], sequence: u32, each: &mut dyn FnMut(&[u8])) -> Opti
                 libc::NLMSG_ERROR | libc::NLMSG_DONE => {
                     let code = body.first_chunk().map(|code| i32::from_ne_bytes(*code));
                     return Some(match code.ok_or_else(invalid) {
+                        Ok(0) if is_of_interrupted_dump(messages) => Err(io::ErrorKind::Interrupted.into()),
                         Ok(0) => Ok(()),
                         Ok(code) => Err(io::Error::from_raw_os_error(code.wrapping_neg())),
                         Err(e) => Err(e),
@@ -149,6 +167,15 @@ mod tests {
         assert_eq!(bodies, [&object[..HEADER + 6]]);
         let result = read(&old, 1, &mut |_| ());
         assert_eq!(result.unwrap().unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn a_dump_during_which_objects_change_is_interrupted() {
+        let mut done = message(libc::NLMSG_DONE, 1, &[0; 4]);
+        done[6..8].copy_from_slice(&(NLM_F_DUMP_INTR as u16).to_ne_bytes());
+        let interrupted = read(&done, 1, &mut |_| ()).unwrap().unwrap_err();
+        assert_eq!(interrupted.kind(), io::ErrorKind::Interrupted);
+        assert!(is_of_interrupted_dump(&done) && !is_of_interrupted_dump(&message(20, 1, &[])));
     }
 
     #[test]

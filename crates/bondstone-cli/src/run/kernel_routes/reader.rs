@@ -173,8 +173,9 @@ impl Reader {
 
     /// Requests all routes and installs them.
     fn request(&mut self, monitor: &RouteMonitor, tables: &Tables) -> io::Result<()> {
-        // ignore errors: kernels before 5.3 have no next-hop objects, and others refuse routes, too
-        let _ = monitor.next_hops(&mut |message| self.execute(message, monitor, tables));
+        let next_hops = monitor.next_hops(&mut |message| self.execute(message, monitor, tables));
+        // ignore other errors: kernels before 5.3 have no next-hop objects, and others refuse routes, too
+        self.is_stale |= next_hops.is_err_and(|e| e.kind() == io::ErrorKind::Interrupted);
         monitor.routes(true, &mut |message| self.execute(message, monitor, tables))?;
         monitor.routes(false, &mut |message| self.execute(message, monitor, tables))?;
         // those that follow are notifications
