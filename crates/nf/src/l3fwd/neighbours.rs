@@ -57,7 +57,12 @@ impl Router {
     pub(super) fn take_over_queues(&mut self, old: &mut Router) {
         self.neighbour_queues.last_ageing = old.neighbour_queues.last_ageing;
         let same = self.config.same_interfaces(&old.config);
-        self.neighbour_queues.failed.append(&mut old.neighbour_queues.failed);
+        for mut queue in std::mem::take(&mut old.neighbour_queues.failed) {
+            for interface in &mut queue.received_from {
+                *interface = interface.and_then(|interface| same[interface]);
+            }
+            self.neighbour_queues.failed.push(queue);
+        }
         let (control, before) = (&mut self.fib.control(), old.fib.control());
         for (number, mut queue) in std::mem::take(&mut old.neighbour_queues.queues) {
             let new = |interface: &Option<usize>| match interface {
