@@ -1,5 +1,6 @@
 //! Routes of a routing daemon: changes of routes and next-hop objects to those of routers.
 
+mod route_objects;
 mod router;
 mod tables;
 #[cfg(test)]
@@ -10,6 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use fpm::{Hop, Message, MessageError, NextHop, NextHops, Target, Verdict};
 use ipnet::IpNet;
 use nf::live::{InstalledHop, InstalledTarget, LiveVrf};
+use route_objects::{RouteObjects, Use};
 pub(super) use router::Router;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -58,10 +60,8 @@ impl AddAssign for Counts {
 /// State of the routes of a connection, or of a kernel.
 pub(super) struct DaemonRoutes {
     next_hops: NextHops,
-    /// Installed and waiting routes by the next-hop object that they use and the routing table.
-    pub(super) users: HashMap<(u32, u32), BTreeSet<IpNet>>,
-    /// Next-hop objects of these routes.
-    pub(super) objects: HashMap<Key, u32>,
+    /// Next-hop objects of installed and waiting routes.
+    pub(super) objects: RouteObjects,
     /// A route that is to be removed. Versions of zebra change a route by removing and adding it, between which packets
     /// are to find it.
     removed: Option<Key>,
@@ -111,8 +111,7 @@ impl DaemonRoutes {
     pub(super) fn new(source: Source, names: String) -> DaemonRoutes {
         DaemonRoutes {
             next_hops: NextHops::new(NEXT_HOPS_MAX),
-            users: HashMap::new(),
-            objects: HashMap::new(),
+            objects: RouteObjects::default(),
             removed: None,
             waiting: HashMap::new(),
             counts: Counts::default(),
@@ -196,7 +195,6 @@ impl DaemonRoutes {
                     self.wait(key, answer, problem)?;
                 }
                 self.objects.insert(key, *id);
-                self.users.entry((*id, key.0)).or_default().insert(key.1);
                 match resolved {
                     Ok(target) => (target, Some(*id)),
                     Err(_) => {
@@ -231,13 +229,21 @@ impl DaemonRoutes {
         end: &AtomicBool,
     ) {
         let groups: BTreeSet<u32> = changed.iter().flat_map(|id| self.next_hops.groups_of(*id)).collect();
+        let mut again = BTreeSet::new();
         for id in changed.union(&groups) {
-            let target = self.next_hops.resolve(*id).map_err(|e| e.to_string());
-            for key in self.change_object(*id, target.as_ref().ok(), tables, interfaces) {
+            let target = self.next_hops.resolve(*id);
+            again.extend(self.change_object(*id, target.as_ref().ok(), tables, interfaces));
+        }
+        if again.is_empty() {
+            return;
+        }
+        for ((id, table), prefixes) in self.objects.routes_of(&again) {
+            let target = self.next_hops.resolve(id).map_err(|e| e.to_string());
+            for prefix in prefixes {
                 if end.load(Ordering::Relaxed) {
                     return;
                 }
-                self.install_again(key, *id, target.clone(), tables, interfaces, answers);
+                self.install_again((table, prefix), id, target.clone(), tables, interfaces, answers);
             }
         }
     }
@@ -252,14 +258,7 @@ impl DaemonRoutes {
     /// Forgets the next-hop object of a route.
     fn forget(&mut self, key: Key) {
         self.waiting.remove(&key);
-        if let Some(id) = self.objects.remove(&key)
-            && let Some(users) = self.users.get_mut(&(id, key.0))
-        {
-            users.remove(&key.1);
-            if users.is_empty() {
-                self.users.remove(&(id, key.0));
-            }
-        }
+        self.objects.remove(key);
     }
 
     /// Changes a next-hop object and returns its number.
@@ -279,23 +278,26 @@ impl DaemonRoutes {
         }
     }
 
-    /// Changes an object in the routers. Returns its routes that are to be installed again.
+    /// Changes an object in the routers. Returns those uses of it whose routes are to be installed again.
     fn change_object(
         &self,
         id: u32,
         target: Option<&Target>,
         tables: &Tables,
         interfaces: &mut Interfaces<'_>,
-    ) -> Vec<Key> {
+    ) -> Vec<Use> {
         let mut again = vec![];
         for (table, router) in &tables.routers {
-            let Some(users) = self.users.get(&(id, *table)) else { continue };
+            let users = self.objects.users((id, *table));
+            if users == 0 {
+                continue;
+            }
             let changed = match target.map(|target| interfaces.target(*table, router, target.clone(), None)) {
                 Some(Ok(InstalledTarget::Via(via))) => router.change_object(id, &via),
                 _ => 0,
             };
-            if changed != users.len() {
-                again.extend(users.iter().map(|prefix| (*table, *prefix)));
+            if changed != users {
+                again.push((id, *table));
             }
         }
         again

@@ -139,8 +139,8 @@ fn refused_routes_leave_nothing_behind() {
     assert_eq!(lab.receive(&many(&gateway(2, 9), 254)), [FAILED; 200]);
     let flags = lab.receive(&many(&gateway(2, 3), 254));
     assert_eq!(flags.iter().filter(|flags| **flags == OFFLOADED).count(), 4);
-    let DaemonRoutes { users, objects, waiting, .. } = &lab.session.routes;
-    assert_eq!((users.len(), objects.len(), waiting.len()), (0, 0, 0));
+    let DaemonRoutes { objects, waiting, .. } = &lab.session.routes;
+    assert_eq!((objects.len(), waiting.len()), (0, 0));
     // a long message does not wait
     let padding = attribute(99, &[0; 2000]);
     assert_eq!(lab.receive(&[route(NEW_ROUTE, 254, 201, &[object(1), vec![padding]].concat())]), [FAILED]);
