@@ -1,6 +1,7 @@
 //! Routes that a real routing daemon installs over FPM.
 
 use crate::common::frr::{self, Frr};
+use crate::common::full_table;
 use crate::common::gateway::start;
 use crate::common::instance::{command, statistics};
 use crate::common::lab::Lab;
@@ -9,9 +10,7 @@ use crate::common::{LIMIT, Running, alone};
 use ipnet::IpNet;
 use serde_json::Value;
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::net::{IpAddr, UdpSocket};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::{EtherType, MacAddr, ethernet, ipv4, ipv6};
 
@@ -180,7 +179,7 @@ fn next_hop_of(table: &HashMap<IpNet, usize>, address: IpAddr) -> Option<usize> 
 }
 
 /// Sends packets to prefixes of every next hop, IPv4 and IPv6, and sees that they leave to its MAC address.
-fn sample_next_hops(lab: &Lab, prefixes: &[&str]) {
+fn sample_next_hops(lab: &Lab, prefixes: &[String]) {
     let table: HashMap<IpNet, usize> =
         prefixes.iter().enumerate().map(|(n, prefix)| (prefix.parse().unwrap(), n % NEXT_HOPS)).collect();
     // the same in each run: prefixes from all over the table
@@ -231,10 +230,8 @@ fn sample_next_hops(lab: &Lab, prefixes: &[&str]) {
 #[test]
 fn a_full_table_is_announced_and_withdrawn() {
     let _one = alone();
-    let data = std::env::var_os("BONDSTONE_DATA").map_or_else(|| "../../../shared/data".into(), PathBuf::from);
-    let file = data.join("routes/prefixes.txt.gz");
-    if !possible(&["ping", "bird"]) || !frr::installed() || !file.exists() {
-        eprintln!("skipped: needs bird and {}", file.display());
+    let Some(prefixes) = full_table::prefixes() else { return };
+    if !possible(&["ping", "bird"]) || !frr::installed() {
         return;
     }
     let neighbours: String = (0..NEXT_HOPS)
@@ -243,26 +240,11 @@ fn a_full_table_is_announced_and_withdrawn() {
         .collect();
     let lab = Lab::start("full", &format!("fpm = {{ namespace = \"CONTROL\", stale_time = 1 }}\n{neighbours}"));
     let Lab { scratch, b, control, .. } = &lab;
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_string(&mut text).unwrap();
-    let prefixes: Vec<&str> = text.lines().collect();
-    let of = |ipv4: bool| {
-        let routes = prefixes.iter().enumerate().filter(move |(_, prefix)| prefix.contains('.') == ipv4);
-        let hop = |n: usize| {
-            let (v4, v6, _) = next_hop(n % NEXT_HOPS);
-            if ipv4 { v4 } else { v6 }
-        };
-        routes.map(|(n, prefix)| format!("route {prefix} via {};\n", hop(n))).collect::<String>()
+    let hops = |n| {
+        let (v4, v6, _) = next_hop(n % NEXT_HOPS);
+        (v4, v6)
     };
-    let configuration = format!(
-        "router id 10.2.0.2;\nprotocol device {{}}\nprotocol static {{ ipv4; {} }}\nprotocol static {{ ipv6; {} }}\n\
-         protocol bgp control {{ local 10.2.0.2 as 65002; neighbor 10.2.0.1 as 65001; connect retry time 1;\n\
-         ipv4 {{ import none; export all; }};\n\
-         ipv6 {{ import none; export all; }}; }}\n",
-        of(true),
-        of(false)
-    );
-    let file = scratch.write("bird.conf", configuration);
+    let file = scratch.write("bird.conf", full_table::bird(&prefixes, "10.2.0", hops));
     let neighbor = " address-family ipv6 unicast\n  neighbor 10.2.0.2 activate\n exit-address-family\n";
     let frr = Frr::start_zebra(scratch, control, (ZEBRA, MODULE), &[("bgpd", &bgp(1, 2, neighbor))]);
     let start = Instant::now();

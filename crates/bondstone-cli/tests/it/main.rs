@@ -68,6 +68,7 @@ mod shipped;
 mod sriov;
 mod stop;
 mod tcp;
+mod tenant_soak;
 mod tenant_updates;
 mod tenants;
 mod top;
