@@ -50,6 +50,20 @@ impl FiveTuple {
     /// ```
     #[inline]
     pub fn of_frame(frame: &[u8]) -> Option<Self> {
+        Self::of_frame_with_upper(frame).map(|(tuple, _)| tuple)
+    }
+
+    /// Returns the tuple as [`of_frame`](Self::of_frame) does, and the bytes behind the headers of IP; none of a fragment.
+    ///
+    /// ```
+    /// use wire::{TcpFlags, build, flow::FiveTuple};
+    ///
+    /// let frame = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 1000, 80).flags(TcpFlags::SYN).to_vec();
+    /// let (flow, upper) = FiveTuple::of_frame_with_upper(&frame).unwrap();
+    /// assert_eq!((flow.dst_port, upper[13]), (80, TcpFlags::SYN.0));
+    /// ```
+    #[inline]
+    pub fn of_frame_with_upper(frame: &[u8]) -> Option<(Self, &[u8])> {
         let mut ether_type = fixed::<Ethernet>(frame).ok()?.ether_type();
         let mut bytes = frame.get(size_of::<Ethernet>()..)?;
         for _ in 0..MAX_TAGS {
@@ -60,8 +74,8 @@ impl FiveTuple {
             bytes = bytes.get(size_of::<Vlan>()..)?;
         }
         match ether_type {
-            EtherType::IPV4 => Self::of_ipv4(bytes),
-            EtherType::IPV6 => Self::of_ipv6(bytes),
+            EtherType::IPV4 => Self::of_ipv4_with_upper(bytes),
+            EtherType::IPV6 => Self::of_ipv6_with_upper(bytes),
             _ => None,
         }
     }
@@ -69,22 +83,34 @@ impl FiveTuple {
     /// Returns the tuple of a packet that starts with its IPv4 header; `None` if that is malformed.
     #[inline]
     pub fn of_ipv4(packet: &[u8]) -> Option<Self> {
+        Self::of_ipv4_with_upper(packet).map(|(tuple, _)| tuple)
+    }
+
+    #[inline(always)]
+    fn of_ipv4_with_upper(packet: &[u8]) -> Option<(Self, &[u8])> {
         let len = Ipv4::check(packet).ok()?;
         let header = fixed::<Ipv4>(packet).ok()?;
         let upper = packet.get(len..Ipv4::extent(packet))?;
-        let (src_port, dst_port) = ports(header.protocol(), header.is_fragment(), upper);
-        Some(Self::v4(header.src(), header.dst(), src_port, dst_port, header.protocol()))
+        let upper = if header.is_fragment() { &[] } else { upper };
+        let (src_port, dst_port) = ports(header.protocol(), upper);
+        Some((Self::v4(header.src(), header.dst(), src_port, dst_port, header.protocol()), upper))
     }
 
     /// Returns the tuple of a packet that starts with its IPv6 header; `None` if that is malformed.
     #[inline]
     pub fn of_ipv6(packet: &[u8]) -> Option<Self> {
+        Self::of_ipv6_with_upper(packet).map(|(tuple, _)| tuple)
+    }
+
+    #[inline(always)]
+    fn of_ipv6_with_upper(packet: &[u8]) -> Option<(Self, &[u8])> {
         let len = Ipv6::check(packet).ok()?;
         let header = fixed::<Ipv6>(packet).ok()?;
         let upper = packet.get(len..Ipv6::extent(packet))?;
-        let (protocol, fragment) = ipv6::flow_protocol(packet.get(..len)?);
-        let (src_port, dst_port) = ports(protocol, fragment, upper);
-        Some(Self::v6(header.src(), header.dst(), src_port, dst_port, protocol))
+        let (protocol, is_fragment) = ipv6::flow_protocol(packet.get(..len)?);
+        let upper = if is_fragment { &[] } else { upper };
+        let (src_port, dst_port) = ports(protocol, upper);
+        Some((Self::v6(header.src(), header.dst(), src_port, dst_port, protocol), upper))
     }
 
     /// Returns the tuple of the opposite direction.
@@ -226,9 +252,9 @@ fn mix(a: u64, b: u64, keys: [u64; 2]) -> u64 {
 
 /// Returns the source and destination port at the start of `upper`.
 #[inline(always)]
-fn ports(protocol: IpProtocol, fragment: bool, upper: &[u8]) -> (u16, u16) {
+fn ports(protocol: IpProtocol, upper: &[u8]) -> (u16, u16) {
     match upper {
-        [a, b, c, d, ..] if !fragment && matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) => {
+        [a, b, c, d, ..] if matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) => {
             (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))
         }
         _ => (0, 0),
