@@ -41,6 +41,7 @@ test_needs=(
 	"dnsmasq-base:answers it"
 	"ethtool:switches offloads off"
 	"tshark:an independent reader of captures"
+	"nfdump:a collector of flows"
 	"util-linux:running as another user"
 	"busybox-static:the inside of a guest with an emulated NIC"
 	"cpio:the same"

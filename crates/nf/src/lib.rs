@@ -16,6 +16,7 @@ mod util;
 mod bits;
 mod checksum_delta;
 mod classification;
+mod export;
 mod fragment_queue;
 mod large_table;
 mod link;

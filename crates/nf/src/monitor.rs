@@ -1,12 +1,16 @@
 //! Packet and byte counts of flows.
 
 mod flow_counts;
+mod flow_exporter;
+mod flow_record;
+mod ipfix;
 mod top_flows;
 
 use crate::bits::for_each_bit;
 use diagnostics::Diagnostic;
 use flow_counts::{CounterId, FlowCounter};
-use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, StatsTable};
+use flow_exporter::{ExportSettings, FlowExporter};
+use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Either, Named, Nf, Node, Spread, StatsTable};
 use packet::Batch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,25 +22,27 @@ use wire::flow::FiveTuple;
 use wire::{EtherType, Ethernet, IpProtocol, Ipv4};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// `monitor`: counts packets and bytes of every flow.
+/// `monitor`: counts packets and bytes of every flow, and exports flows.
 pub struct Monitor;
 
 /// Settings of [`Monitor`].
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Maximum number of flows per core and IP version, 64 bytes each for IPv4 and 128 for IPv6. If the table is full,
-    /// the flow that has been idle longest of sixteen is evicted.
+    /// Maximum number of flows per core and IP version, 64 bytes each for IPv4 and 128 for IPv6, twice as many with
+    /// `export`. If the table is full, the flow that has been idle longest of sixteen is evicted.
     flows: u32,
     /// Seconds without a packet after which a flow expires, 1 to 1000000.
     idle: u32,
     /// Number of largest flows by bytes in the statistics table, up to 1048576. Workers build the table: keep it short.
     top: u32,
+    /// Export of flows that have ended.
+    export: Option<ExportSettings>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { flows: 65_536, idle: 60, top: 10 }
+        Settings { flows: 65_536, idle: 60, top: 10, export: None }
     }
 }
 
@@ -53,11 +59,16 @@ impl Nf for Monitor {
     const KIND: &'static str = "monitor";
     const ABOUT: &'static str =
         "Counts packets and bytes of every unidirectional IPv4 and IPv6 flow and lists the largest; all packets pass.";
-    const SPREAD: Spread = Spread::Flow;
+    const SPREAD: Spread = Spread::Symmetric;
     const EXAMPLE: &'static str = "flows = 1000000\ntop = 20";
 
-    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
-        let Settings { flows, idle, top } = *settings;
+    fn spread(settings: &Settings) -> Spread {
+        // both directions of a biflow have one record
+        if settings.export.as_ref().is_some_and(|export| export.biflows) { Spread::Symmetric } else { Spread::Flow }
+    }
+
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
+        let Settings { flows, idle, top, ref export } = *settings;
         if top > TOP_MAX {
             let d = Diagnostic::new("too many flows for the statistics table").key("top").value(top);
             return Err(d.remedy(format!("write {TOP_MAX} or fewer")));
@@ -69,12 +80,12 @@ impl Nf for Monitor {
         // the timeout takes at most half the range of the table's clock, and the time of a busy flow is not written
         // with every packet
         let time_unit = ((idle * 1000) >> 20).checked_ilog2().map_or(0, |bits| bits + 1).max(4);
-        let invalid = |e: tables::flow::Error| {
-            let remedy = format!("write 1 to {CAPACITY_MOST}, as memory permits");
-            Diagnostic::new(e.to_string()).key("flows").value(flows).remedy(remedy)
-        };
+        if let Some(export) = export {
+            return FlowExporter::new(settings, export, time_unit, cx).map(Either::A);
+        }
+        let invalid = |e: tables::flow::Error| no_table(flows, &e);
         let table = TableSettings { full: Full::EvictOldest, ..TableSettings::new(flows as usize) };
-        Ok(MonitorNode {
+        Ok(Either::B(MonitorNode {
             v4: FlowCounter::new(FlowTable::new(&table).map_err(invalid)?),
             v6: FlowCounter::new(FlowTable::new(&table).map_err(invalid)?),
             idle: (idle * 1000) >> time_unit,
@@ -84,8 +95,14 @@ impl Nf for Monitor {
             stats_table: Arc::new(StatsTable::new(&COLUMNS, top as usize)),
             bounded_tables: ["flows_ipv4", "flows_ipv6"].map(|name| BoundedTable::new(name, flows.into())),
             counters: Counters::default(),
-        })
+        }))
     }
+}
+
+/// Returns the problem of flow tables that cannot be created.
+fn no_table(flows: u32, error: &tables::flow::Error) -> Diagnostic {
+    let remedy = format!("write 1 to {CAPACITY_MOST}, as memory permits");
+    Diagnostic::new(error.to_string()).key("flows").value(flows).remedy(remedy)
 }
 
 struct MonitorNode {

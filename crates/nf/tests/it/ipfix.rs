@@ -13,7 +13,7 @@ use wire::{TcpFlags, build};
 const MAX_MESSAGE_LEN: usize = 1232;
 
 /// Collects messages until none arrives for three seconds.
-fn collect(server: UdpSocket) -> std::thread::JoinHandle<Vec<Vec<u8>>> {
+pub(crate) fn collect(server: UdpSocket) -> std::thread::JoinHandle<Vec<Vec<u8>>> {
     server.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
     std::thread::spawn(move || {
         let mut messages = vec![];
@@ -26,7 +26,7 @@ fn collect(server: UdpSocket) -> std::thread::JoinHandle<Vec<Vec<u8>>> {
 }
 
 /// Returns the values of the fields of each message as dissected by tshark, or `None` without tshark.
-fn dissect(messages: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<Vec<String>>>> {
+pub(crate) fn dissect(messages: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<Vec<String>>>> {
     let file = std::env::temp_dir().join(format!("ipfix-{}-{:p}.pcap", std::process::id(), messages));
     let mut writer = Writer::create(&file, LinkType::ETHERNET).unwrap();
     for (n, message) in messages.iter().enumerate() {

@@ -2,4 +2,5 @@
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "tests print why they are skipped")]
 
 mod attack;
+mod flow_export;
 mod ipfix;

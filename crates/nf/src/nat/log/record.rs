@@ -24,16 +24,16 @@ pub(crate) struct SessionEvent {
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Event {
+pub(crate) enum Event {
     Block(BlockEvent),
     Session(SessionEvent),
 }
 
 /// An event, its time, and the inside address that it concerns.
-pub(super) struct Record {
-    pub(super) at: SystemTime,
-    pub(super) inside: IpAddr,
-    pub(super) event: Event,
+pub(crate) struct Record {
+    pub(crate) at: SystemTime,
+    pub(crate) inside: IpAddr,
+    pub(crate) event: Event,
 }
 
 /// Kind of the records of one translator: sessions or blocks, of IPv4 or IPv6 subscribers.

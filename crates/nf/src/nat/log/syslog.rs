@@ -1,7 +1,7 @@
 //! Syslog over UDP (RFC 5424, RFC 5426).
 
-use super::exporter::Exporter;
 use super::record::{Event, Record};
+use crate::export::Exporter;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

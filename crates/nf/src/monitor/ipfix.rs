@@ -1,0 +1,133 @@
+//! Records of flows in IPFIX (RFC 7011, RFC 5103) with the names of applications (RFC 6759).
+
+use super::flow_record::FlowRecord;
+use crate::dpi::Application;
+use crate::export::ipfix::{Field, Records, Template};
+use std::net::IpAddr;
+use wire::flow::FiveTuple;
+
+const BYTES: Field = Field::new(1, 8);
+const PACKETS: Field = Field::new(2, 8);
+const PROTOCOL: Field = Field::new(4, 1);
+const TCP_FLAGS: Field = Field::new(6, 2);
+const SOURCE_PORT: Field = Field::new(7, 2);
+const SOURCE_IPV4: Field = Field::new(8, 4);
+const DESTINATION_PORT: Field = Field::new(11, 2);
+const DESTINATION_IPV4: Field = Field::new(12, 4);
+const SOURCE_IPV6: Field = Field::new(27, 16);
+const DESTINATION_IPV6: Field = Field::new(28, 16);
+const APPLICATION_ID: Field = Field::new(95, 4);
+const APPLICATION_NAME: Field = Field::new(96, APPLICATION_NAME_LEN as u16);
+const END_REASON: Field = Field::new(136, 1);
+const START: Field = Field::new(152, 8);
+const END: Field = Field::new(153, 8);
+const SELECTOR: Field = Field::new(302, 8);
+const SELECTOR_ALGORITHM: Field = Field::new(304, 2);
+const SAMPLING_INTERVAL: Field = Field::new(305, 4);
+const SAMPLING_SPACE: Field = Field::new(306, 4);
+const APPLICATION_NAME_LEN: usize = 16;
+
+/// Indices of the templates.
+const IPV4: usize = 0;
+const IPV6: usize = 1;
+const APPLICATIONS: usize = 2;
+const SAMPLING: usize = 3;
+/// Number of the only selector.
+const SELECTOR_ID: u64 = 1;
+/// "Systematic count-based sampling" (IANA, PSAMP parameters; RFC 5475 §5.1).
+const SYSTEMATIC_COUNT: u16 = 1;
+/// Classification engine of applications that the exporter's maker defines, "USER-Defined" (RFC 6759 §4.1).
+const USER_DEFINED: u32 = 6;
+
+/// Reason for the end of a flow, flowEndReason (RFC 5102 §5.11.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndReason {
+    Idle = 1,
+    Active = 2,
+    Closed = 3,
+    Forced = 4,
+    LackOfResources = 5,
+}
+
+/// A flow that is exported.
+pub(super) struct ExportedFlow {
+    /// Addresses and ports of the first packet.
+    pub(super) tuple: FiveTuple,
+    pub(super) flow: FlowRecord,
+    /// Times of the first and last packet, in milliseconds since the Unix epoch.
+    pub(super) times: [u64; 2],
+    pub(super) reason: EndReason,
+}
+
+/// Templates and encoding of flows.
+pub(super) struct FlowRecords {
+    pub(super) has_biflows: bool,
+    /// One of this number of packets is counted.
+    pub(super) sample: u32,
+}
+
+impl Records for FlowRecords {
+    type Record = ExportedFlow;
+
+    fn templates(&self) -> Vec<Template> {
+        let counts = [PACKETS, BYTES, TCP_FLAGS];
+        let fields = |addresses: [Field; 2]| {
+            let ports = [SOURCE_PORT, DESTINATION_PORT, PROTOCOL, START, END, END_REASON, APPLICATION_ID];
+            let reverse = counts.iter().filter(|_| self.has_biflows).map(|field| field.reverse());
+            addresses.into_iter().chain(ports).chain(counts).chain(reverse).collect()
+        };
+        let mut templates = vec![
+            Template { id: 256, fields: fields([SOURCE_IPV4, DESTINATION_IPV4]), scope: 0 },
+            Template { id: 257, fields: fields([SOURCE_IPV6, DESTINATION_IPV6]), scope: 0 },
+            Template { id: 258, fields: vec![APPLICATION_ID, APPLICATION_NAME], scope: 1 },
+        ];
+        if self.sample > 1 {
+            let fields = vec![SELECTOR, SELECTOR_ALGORITHM, SAMPLING_INTERVAL, SAMPLING_SPACE];
+            templates.push(Template { id: 259, fields, scope: 1 });
+        }
+        templates
+    }
+
+    fn encode(&self, ExportedFlow { tuple, flow, times, reason }: &ExportedFlow, out: &mut Vec<u8>) -> usize {
+        for address in [tuple.src, tuple.dst] {
+            match address {
+                IpAddr::V4(address) => out.extend(address.octets()),
+                IpAddr::V6(address) => out.extend(address.octets()),
+            }
+        }
+        out.extend(tuple.src_port.to_be_bytes());
+        out.extend(tuple.dst_port.to_be_bytes());
+        out.push(tuple.protocol.0);
+        out.extend(times.iter().flat_map(|time| time.to_be_bytes()));
+        out.push(*reason as u8);
+        out.extend(application_id(flow.application).to_be_bytes());
+        for counts in flow.directions().into_iter().take(1 + usize::from(self.has_biflows)) {
+            out.extend(counts.packets.to_be_bytes());
+            out.extend(counts.bytes.to_be_bytes());
+            out.extend(u16::from(counts.tcp_flags).to_be_bytes());
+        }
+        if tuple.src.is_ipv4() { IPV4 } else { IPV6 }
+    }
+
+    fn options(&self) -> Vec<(usize, Vec<u8>)> {
+        let names = Application::ALL.iter().map(|application| {
+            let mut record = application_id(application.number()).to_be_bytes().to_vec();
+            record.extend(application.name().bytes().take(APPLICATION_NAME_LEN));
+            record.resize(4 + APPLICATION_NAME_LEN, 0);
+            (APPLICATIONS, record)
+        });
+        let sampling = (self.sample > 1).then(|| {
+            let mut record = SELECTOR_ID.to_be_bytes().to_vec();
+            record.extend(SYSTEMATIC_COUNT.to_be_bytes());
+            record.extend(1u32.to_be_bytes());
+            record.extend((self.sample - 1).to_be_bytes());
+            (SAMPLING, record)
+        });
+        names.chain(sampling).collect()
+    }
+}
+
+/// Returns the applicationId of an application (RFC 6759 §4): engine and number.
+fn application_id(number: u16) -> u32 {
+    USER_DEFINED << 24 | u32::from(number)
+}
