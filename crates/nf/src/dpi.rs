@@ -296,14 +296,17 @@ impl Engine {
         }
     }
 
-    /// Counts a flow and its packets before the decision.
-    fn decided(&mut self, flow: &Flow) {
-        self.counts.decide(flow);
+    /// Decides by port if no payload did, and counts the flow and its packets so far.
+    fn decided(&mut self, flow: &mut Flow) {
         let counter = match flow {
-            Flow { application: 0, .. } => CounterId::Unknown,
-            Flow { guessed: true, .. } => CounterId::Guessed,
+            Flow { application: 0, guess: 0, .. } => CounterId::Unknown,
+            Flow { application: 0, .. } => CounterId::Guessed,
             _ => CounterId::Recognised,
         };
+        if flow.application == 0 {
+            flow.application = flow.guess;
+        }
+        self.counts.decide(flow);
         self.counters[counter].add(1);
     }
 

@@ -32,8 +32,8 @@ pub(super) struct Flow {
     pub(super) application: u8,
     pub(super) group: u8,
     pub(super) state: State,
-    /// True if the application is a guess by port.
-    pub(super) guessed: bool,
+    /// Number of the application that uses one of the ports by default, 0 if there is none or no guess is wanted.
+    pub(super) guess: u8,
 }
 
 /// Data of a flow that is being inspected.
@@ -178,6 +178,9 @@ impl Detector {
             flow.state = State::Final;
             return;
         };
+        if self.limits.guess && flow.packets == 1 {
+            flow.guess = self.guess(transport, headers.ports);
+        }
         let bytes = frame.get(headers.payload.0..headers.payload.1).unwrap_or_default();
         if bytes.is_empty() {
             return;
@@ -212,22 +215,16 @@ impl Detector {
             flow.state = State::Final;
         }
         if flow.state == State::Final {
-            if flow.application == 0 && self.limits.guess {
-                self.guess(flow, transport, headers.ports);
-            }
             self.end(flow);
         }
     }
 
-    /// Sets the application that uses one of the ports by default.
-    pub(super) fn guess(&self, flow: &mut Flow, transport: Transport, ports: [u16; 2]) {
+    /// Returns the number of the application that uses one of the ports by default, 0 if there is none.
+    fn guess(&self, transport: Transport, ports: [u16; 2]) -> u8 {
         let all = self.of_transport[usize::from(transport == Transport::Udp)];
         let [src, dst] = ports.map(|port| self.by_port.get(&port).copied().unwrap_or_default() & all);
         let set = if dst != 0 { dst } else { src };
-        if let Some(recogniser) = RECOGNISERS.get(set.trailing_zeros() as usize) {
-            flow.application = recogniser.application.number() as u8;
-            flow.guessed = true;
-        }
+        RECOGNISERS.get(set.trailing_zeros() as usize).map_or(0, |it| it.application.number() as u8)
     }
 
     fn advance(&mut self, flow: &mut Flow, inspection: &mut Inspection, payload: &Payload<'_>, hosts: &Hosts) {

@@ -106,18 +106,78 @@ fn ip(frame: &[u8], kind: EtherType, at: usize) -> Option<Ip> {
     })
 }
 
-/// Returns type and offset of the packet in a tunnel: IP in IP (RFC 2003, RFC 2473, RFC 4213) or GRE (RFC 2784, RFC 2890).
+/// UDP ports of tunnels.
+const GTP_U: u16 = 2152;
+const VXLAN: u16 = 4789;
+const _: () = assert!(size_of::<Udp>() == 8, "tunnels over UDP start behind its header");
+
+/// Returns type and offset of the packet in a tunnel: IP in IP (RFC 2003, RFC 2473, RFC 4213), GRE (RFC 2784, RFC 2890, RFC 2637),
+/// GTP-U (3GPP TS 29.281 §5.1) or VXLAN (RFC 7348 §5).
 fn tunnelled(frame: &[u8], ip: &Ip) -> Option<(EtherType, usize)> {
     let at = ip.upper.0;
-    match ip.protocol.0 {
-        4 => Some((EtherType::IPV4, at)),
-        41 => Some((EtherType::IPV6, at)),
-        47 => {
+    match ip.protocol {
+        IpProtocol(4) => Some((EtherType::IPV4, at)),
+        IpProtocol(41) => Some((EtherType::IPV6, at)),
+        IpProtocol(47) => {
             let [flags, version, high, low, ..] = frame.get(at..)? else { return None };
+            if version & 7 == 1 {
+                return pptp(frame.get(at..)?).map(|(kind, offset)| (kind, at + offset));
+            }
             let options = [0x80, 0x20, 0x10].iter().filter(|flag| *flags & **flag != 0).count();
             let kind = EtherType(u16::from_be_bytes([*high, *low]));
             (version & 7 == 0 && flags & 0x40 == 0).then_some((kind, at + 4 + 4 * options))
         }
+        IpProtocol::UDP => {
+            let (udp, message) = Udp::ref_from_prefix(frame.get(at..ip.upper.1)?).ok()?;
+            match udp.dst_port() {
+                GTP_U => gtp_u(message).map(|(kind, offset)| (kind, at + 8 + offset)),
+                VXLAN => {
+                    let [0x08, 0, 0, 0, _, _, _, 0, inner @ ..] = message else { return None };
+                    let (kind, offset) = ip_offset(inner)?;
+                    Some((kind, at + 16 + offset))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Returns type and offset of the packet in PPP in GRE (RFC 2637 §4.1).
+fn pptp(message: &[u8]) -> Option<(EtherType, usize)> {
+    let [flags, version, 0x88, 0x0b, ..] = message else { return None };
+    // sequence and acknowledgement number
+    let at = 8 + 4 * usize::from(flags & 0x10 != 0) + 4 * usize::from(version & 0x80 != 0);
+    let (protocol, at) = match message.get(at..)? {
+        [0xff, 3, 0, protocol, ..] => (*protocol, at + 4),
+        [0, protocol, ..] => (*protocol, at + 2),
+        [protocol, ..] => (*protocol, at + 1),
+        [] => return None,
+    };
+    match protocol {
+        0x21 => Some((EtherType::IPV4, at)),
+        0x57 => Some((EtherType::IPV6, at)),
+        _ => None,
+    }
+}
+
+/// Returns type and offset of the packet in a message of GTP-U with user data.
+fn gtp_u(message: &[u8]) -> Option<(EtherType, usize)> {
+    let [0x30..=0x37, 0xff, ..] = message else { return None };
+    // sequence number, N-PDU number and type of the next extension header are all present if any is
+    let mut at = if message[0] & 7 == 0 { 8 } else { 12 };
+    if message[0] & 4 != 0 {
+        for _ in 0..8 {
+            if *message.get(at - 1)? == 0 {
+                break;
+            }
+            // extension headers state their length in units of four bytes
+            at += 4 * usize::from(*message.get(at)?).max(1);
+        }
+    }
+    match message.get(at)? >> 4 {
+        4 => Some((EtherType::IPV4, at)),
+        6 => Some((EtherType::IPV6, at)),
         _ => None,
     }
 }

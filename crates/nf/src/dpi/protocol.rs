@@ -144,7 +144,7 @@ const fn both(
 /// All recognisers, at most 64. Of several that match the same payload the first decides, so protocols with long fixed
 /// values precede those with few.
 pub(super) static RECOGNISERS: &[Recogniser] = &[
-    both(Application::Tls, &[443, 853, 465, 563, 636, 989, 990, 993, 995, 5061, 8443, 8883], tls::recognise),
+    tcp(Application::Tls, &[443, 853, 465, 563, 636, 989, 990, 993, 995, 5061, 8443, 8883], tls::recognise),
     udp(Application::Quic, &[443, 80, 784, 853], quic::recognise),
     both(Application::BitTorrent, &[6881, 6882, 6883, 6889, 51413, 6771], bittorrent::recognise),
     tcp(Application::Rtsp, &[554, 8554], rtsp::recognise),
@@ -157,7 +157,7 @@ pub(super) static RECOGNISERS: &[Recogniser] = &[
     udp(Application::Dhcp, &[67, 68, 546, 547], dhcp::recognise),
     udp(Application::Mdns, &[5353], dns::recognise_mdns),
     udp(Application::Llmnr, &[5355], dns::recognise_llmnr),
-    both(Application::NetBios, &[137, 138], netbios::recognise),
+    both(Application::NetBios, &[137, 138, 139], netbios::recognise),
     both(Application::Smb, &[139, 445], smb::recognise),
     both(Application::Stun, &[3478, 3479, 5349, 19302], stun::recognise),
     udp(Application::Dtls, &[], dtls::recognise),

@@ -10,8 +10,19 @@ const RECORDS_MAX: usize = 1024;
 /// Properties of a message.
 struct Plausible {
     response: bool,
-    /// True if all questions and records are correct and nothing follows them.
+    /// True for a standard query or its response with all questions and records correct.
     complete: bool,
+}
+
+/// Returns true if the first label has only characters of host names and services, and its question is in class IN.
+fn is_host_name(payload: &[u8]) -> bool {
+    let name = payload.get(12..).unwrap_or_default();
+    let length = name.first().map_or(0, |length| usize::from(*length));
+    let label = name.get(1..1 + length).unwrap_or_default();
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let class = be16(name, end + 3).unwrap_or_default() & 0x7fff;
+    let is_character = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    !label.is_empty() && label.iter().all(is_character) && matches!(class, 1 | 255)
 }
 
 /// Checks the header and the first question.
@@ -30,8 +41,11 @@ fn plausible(payload: &[u8]) -> Option<Plausible> {
         0 => message.records().next().is_some_and(|record| record.is_ok()),
         _ => message.questions().next().is_some_and(|question| question.is_ok()),
     };
-    let complete =
-        message.questions().all(|question| question.is_ok()) && message.records().all(|record| record.is_ok());
+    let complete = (1..=4).contains(&questions)
+        && header.opcode() == 0
+        && is_host_name(payload)
+        && message.questions().all(|question| question.is_ok())
+        && message.records().all(|record| record.is_ok());
     first_is_correct.then_some(Plausible { response: header.is_response(), complete })
 }
 

@@ -3,9 +3,9 @@
 use super::bytes::{be16, be64, byte};
 use super::{Context, Transport, Verdict};
 
-/// Opcodes in the upper five bits of the first byte.
-const RESET_CLIENT: [u8; 3] = [1, 7, 10];
-const RESET_SERVER: [u8; 2] = [2, 8];
+/// Opcodes of the second method of key exchange, in the upper five bits of the first byte.
+const RESET_CLIENT: [u8; 2] = [7, 10];
+const RESET_SERVER: u8 = 8;
 
 /// Recognises the reset of a client that the reset of a server answers, and a plain reset of a client alone.
 pub(super) fn recognise(payload: &[u8], context: &Context) -> Verdict {
@@ -31,5 +31,5 @@ pub(super) fn recognise(payload: &[u8], context: &Context) -> Verdict {
         return if plain || repeated { Verdict::Match } else { Verdict::NeedMore };
     }
     let answers = start(&context.peer).is_some_and(|peer| RESET_CLIENT.contains(&peer));
-    Verdict::of(RESET_SERVER.contains(&opcode) && answers)
+    Verdict::of(opcode == RESET_SERVER && answers)
 }

@@ -57,8 +57,8 @@ pub(super) fn recognise(payload: &[u8], _: &Context) -> Verdict {
         let google = first & 9 == 9 && matches!(payload.get(9..13), Some([b'Q', b'0', b'0'..=b'9', b'0'..=b'9']));
         return Verdict::of(google);
     }
-    // Q046 has the lengths of connection IDs in one byte
-    if be32(payload, 1).is_some_and(|version| version >> 8 == 0x51_3034 && is_version(version)) {
+    // Google's versions have the lengths of connection IDs in one byte
+    if be32(payload, 1).is_some_and(|version| version >> 24 == u32::from(b'Q') && is_version(version)) {
         return Verdict::of(payload.len() >= 20 && first & 0x40 != 0);
     }
     let Some(header) = long_header(payload) else { return Verdict::NoMatch };

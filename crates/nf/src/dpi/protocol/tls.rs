@@ -1,7 +1,7 @@
 //! TLS and SSL.
 
 use super::bytes::{be16, be24, byte};
-use super::{Context, Transport, Verdict};
+use super::{Context, Verdict};
 use wire::Malformed;
 use wire::tls::{self, ClientHello, MAX_RECORD};
 
@@ -10,9 +10,6 @@ const RECORD_HEADER: usize = 5;
 
 /// Recognises handshakes by the headers of the record and of its message, and other records by their lengths.
 pub(super) fn recognise(payload: &[u8], context: &Context) -> Verdict {
-    if context.transport == Transport::Udp {
-        return Verdict::NoMatch;
-    }
     let [kind, rest @ ..] = payload else { return Verdict::NoMatch };
     if is_ssl2_hello(payload) {
         return Verdict::Match;
