@@ -55,7 +55,7 @@ fn handshake(message: &[u8], record: usize) -> Verdict {
             0 => length == Some(0) || length.is_none(),
             4 | 8 | 11..=16 | 20 | 22 => fits,
             _ => false,
-        } || (record >= 40 && record < 128),
+        } || (40..128).contains(&record),
     )
 }
 
