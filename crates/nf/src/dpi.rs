@@ -44,17 +44,17 @@ pub struct Settings {
     /// Number of packets with payload that are inspected in each direction of a flow, 1 to 100. If none of them decides,
     /// the application is unknown.
     packets_max: u8,
-    /// Maximum number of flows per core that are inspected at the same time, 1 to 1048576, about 100 bytes each. The first payload
-    /// alone decides about flows beyond it.
+    /// Maximum number of flows per core that are inspected at the same time, 1 to 1048576, about 100 bytes each. The
+    /// first payload alone decides about flows beyond it.
     inspected: u32,
     /// Maximum number of flows per core whose first 4096 bytes are kept because a message spans packets, 0 to 65536.
     reassembled: u32,
-    /// Whether flows that no payload decides get the application that uses one of their ports by default.
+    /// Decision by port: flows that no payload decides get the application that uses one of their ports by default.
     guess: bool,
     /// Names of applications, `unknown`, or groups of `hosts` whose packets are dropped.
     drop: Vec<String>,
-    /// Differentiated services code point of the packets of an application, of `unknown` or of a group of `hosts`: a name such as
-    /// `ef`, or 0 to 63.
+    /// Differentiated services code point of the packets of an application, of `unknown` or of a group of `hosts`: a
+    /// name such as `ef`, or 0 to 63.
     mark: BTreeMap<String, dscp::Dscp>,
     /// Groups of host names in TLS, QUIC and HTTP: names, and `*.example.com` for all names below it.
     hosts: BTreeMap<String, Vec<String>>,

@@ -111,8 +111,8 @@ const GTP_U: u16 = 2152;
 const VXLAN: u16 = 4789;
 const _: () = assert!(size_of::<Udp>() == 8, "tunnels over UDP start behind its header");
 
-/// Returns type and offset of the packet in a tunnel: IP in IP (RFC 2003, RFC 2473, RFC 4213), GRE (RFC 2784, RFC 2890, RFC 2637),
-/// GTP-U (3GPP TS 29.281 §5.1) or VXLAN (RFC 7348 §5).
+/// Returns type and offset of the packet in a tunnel: IP in IP (RFC 2003, RFC 2473, RFC 4213), GRE (RFC 2784, RFC 2890),
+/// PPTP (RFC 2637), GTP-U (3GPP TS 29.281 §5.1) or VXLAN (RFC 7348 §5).
 fn tunnelled(frame: &[u8], ip: &Ip) -> Option<(EtherType, usize)> {
     let at = ip.upper.0;
     match ip.protocol {

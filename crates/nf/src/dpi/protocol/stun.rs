@@ -32,8 +32,7 @@ pub(super) fn recognise(payload: &[u8], context: &Context) -> Verdict {
     Verdict::of(classic && binding && attributes(message.get(HEADER..).unwrap_or_default()))
 }
 
-/// Returns true for attributes that fill the bytes, all of RFC 3489 or with optional types, at least one unless the port
-/// of the server tells.
+/// Returns true for attributes that fill the bytes, with types of RFC 3489 or optional ones.
 fn attributes(mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         let (Some(kind), Some(length)) = (be16(bytes, 0), be16(bytes, 2)) else { return false };
