@@ -25,7 +25,7 @@ mod settings;
 mod visits;
 
 pub use classification::Classification;
-pub use dpi::Application;
+pub use dpi::{Application, Dpi};
 pub use firewall::{Firewall, import};
 pub use l2::{Bridge, L2fwd};
 pub use l3fwd::L3fwd;
@@ -62,7 +62,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Bridge Cells Count DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Spread Substitute Tee Ttl Work
+    Bridge Cells Count Dpi DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Spread Substitute Tee Ttl Work
 }
 
 #[cfg(test)]

@@ -66,6 +66,10 @@ applications! {
     31 Stun "stun"
     32 Tls "tls"
     33 WireGuard "wireguard"
+    34 Dtls "dtls"
+    35 Rtcp "rtcp"
+    36 NetBios "netbios"
+    37 Llmnr "llmnr"
 }
 
 impl Application {
