@@ -32,7 +32,7 @@ pub use l3fwd::L3fwd;
 pub use maglev::Maglev;
 pub use monitor::Monitor;
 pub use nat::{Nat44, Nat64};
-pub use qos::{Police, Shape};
+pub use qos::{Police, Schedule, Shape};
 pub use settings::{Mac, Net};
 pub use substitute::Substitute;
 pub use util::{Cells, Count, DropAll, Impair, Spread, Tee, Ttl, Work, decrement_ttl};
@@ -63,7 +63,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Bridge Cells Count DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Police Shape Spread Substitute Tee Ttl Work
+    Bridge Cells Count DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Police Schedule Shape Spread Substitute Tee Ttl Work
 }
 
 #[cfg(test)]

@@ -3,15 +3,16 @@
 mod class;
 mod dscp;
 mod gaps;
-#[allow(dead_code, reason = "queue management marks congestion")]
 mod headers;
 mod meter;
-#[allow(dead_code, reason = "the scheduler removes idle pacers")]
 mod pacer;
 mod police;
+mod queue;
 mod rates;
+mod schedule;
 mod shape;
 mod subscriber;
 
 pub use police::Police;
+pub use schedule::Schedule;
 pub use shape::Shape;
