@@ -1,7 +1,7 @@
 //! The hierarchy of port, subscribers and classes.
 
 use crate::qos::pacer::Pacer;
-use crate::qos::queue::{ClassQueue, Host, Parameters};
+use crate::qos::queue::{ClassQueue, DropReason, Host, Parameters};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tables::flow::Tuple6;
@@ -169,10 +169,10 @@ impl<Q: Default> Scheduler<Q> {
     ) {
         let subscriber = self.subscribers.get_mut(number as usize).and_then(Option::as_mut);
         let (Some(subscriber), Some(parameters)) = (subscriber, parameters.get(class)) else {
-            return host.drop(super::DropReason::SubscribersFull, item);
+            return host.drop(DropReason::SubscribersFull, item);
         };
         let Some(slot) = subscriber.queues.get_mut(class) else {
-            return host.drop(super::DropReason::QueueFull, item);
+            return host.drop(DropReason::QueueFull, item);
         };
         let queue = slot.get_or_insert_with(|| Queue { queue: Box::new(ClassQueue::new(parameters)), used: now });
         let before = queue.queue.len();
