@@ -133,3 +133,5 @@ impl Meter {
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod rte_meter;
