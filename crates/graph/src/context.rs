@@ -308,7 +308,8 @@ impl Context<'_> {
         self.stats.replace_counters(counters)
     }
 
-    /// Returns the time since the graph was created, with a resolution of about a millisecond.
+    /// Returns the time since the graph was created, with a resolution of about a millisecond, or of the shortest
+    /// [interval](crate::Node::interval) of a node.
     #[inline]
     pub fn now(&self) -> Duration {
         self.state.now

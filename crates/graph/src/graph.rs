@@ -381,6 +381,11 @@ impl Graph {
         }
     }
 
+    /// Returns the shortest [interval](Node::interval) of the nodes, or `None` if no node has one.
+    pub fn timer_interval(&self) -> Option<Duration> {
+        self.nodes.iter().filter_map(|slot| slot.interval).min()
+    }
+
     /// Calls [`Node::finish`] of every node; returns the names of nodes that panicked, with the messages.
     pub fn finish(&mut self) -> Vec<(String, String)> {
         let panics = self.for_each_node(|slot| slot.node.get_mut().finish());

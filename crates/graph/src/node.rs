@@ -48,8 +48,9 @@ pub trait Node: Any + Send {
     /// through `cx` are counted as `vanished`.
     fn process(&mut self, cx: &mut Context<'_>, input: u8, batch: &mut Batch);
 
-    /// Returns the interval at which [`on_timer`](Node::on_timer) is called, with a resolution of a millisecond; `None`
-    /// for never.
+    /// Returns the interval at which [`on_timer`](Node::on_timer) is called; `None` for never. Intervals from a
+    /// millisecond on have a resolution of a millisecond. Shorter ones are exact to some tens of microseconds while the
+    /// worker does not sleep, and make [`Context::now`] as exact for all nodes of the graph.
     fn interval(&self) -> Option<Duration> {
         None
     }

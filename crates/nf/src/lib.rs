@@ -9,6 +9,7 @@ mod l3fwd;
 mod maglev;
 mod monitor;
 mod nat;
+mod qos;
 mod substitute;
 mod util;
 
@@ -32,6 +33,7 @@ pub use l3fwd::L3fwd;
 pub use maglev::Maglev;
 pub use monitor::Monitor;
 pub use nat::{Nat44, Nat64};
+pub use qos::{Police, Schedule, Shape};
 pub use settings::{Mac, Net};
 pub use substitute::Substitute;
 pub use util::{Cells, Count, DropAll, Impair, Spread, Tee, Ttl, Work, decrement_ttl};
@@ -62,7 +64,8 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Bridge Cells Count Dpi DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Spread Substitute Tee Ttl Work
+    Bridge Cells Count Dpi DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Police Schedule Shape Spread
+    Substitute Tee Ttl Work
 }
 
 #[cfg(test)]

@@ -93,6 +93,10 @@ pub struct Worker {
     started: Instant,
     /// Time at which timers last ran, in cycles.
     last_timer: u64,
+    /// Shortest interval of timers in cycles, if it is less than a millisecond.
+    short_interval: Option<u64>,
+    /// Time at which timers with short intervals ran last, in cycles.
+    last_short_timer: u64,
     cycles_per_ms: u64,
     /// Time at which the clock was last read, in cycles.
     last_clock: u64,
@@ -219,6 +223,8 @@ impl Worker {
             sampling: Sampling::default(),
             started: Instant::now(),
             last_timer: 0,
+            short_interval: None,
+            last_short_timer: 0,
             cycles_per_ms: clock::hz() / 1000,
             last_clock: clock::cycles(),
             polls_to_clock: MAX_CLOCK_STRIDE,
@@ -616,7 +622,8 @@ impl Worker {
         self.busy.cycles().clone()
     }
 
-    /// Reads the clock, records poll gaps, and runs timers once a millisecond.
+    /// Reads the clock, records poll gaps, and runs timers once a millisecond, and those with shorter intervals when they
+    /// are due.
     fn check_clock(&mut self) {
         let now = clock::cycles();
         self.heartbeat.store(now, Ordering::Relaxed);
@@ -652,7 +659,7 @@ impl Worker {
             }
         }
         if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
-            self.last_timer = now;
+            (self.last_timer, self.last_short_timer) = (now, now);
             self.outputs.backpressure = false;
             self.inputs.iter_mut().for_each(Input::update_queue);
             self.outputs.ports.iter_mut().flatten().for_each(|output| output.tx.maintain());
@@ -663,7 +670,17 @@ impl Worker {
             if self.graph.is_observed() {
                 self.end_observation();
             }
+            let interval = self.graph.timer_interval().filter(|_| !matches!(self.order, ServiceOrder::Timestamps(_)));
+            self.short_interval = interval
+                .map(|interval| self.cycles_per_ms * interval.as_micros() as u64 / 1000)
+                .filter(|cycles| *cycles < self.cycles_per_ms);
             // the time spent in timers is no gap
+            self.last_clock = clock::cycles();
+            self.busy.add_timers(self.last_clock.saturating_sub(now));
+        } else if self.short_interval.is_some_and(|cycles| now.wrapping_sub(self.last_short_timer) >= cycles) {
+            self.last_short_timer = now;
+            self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
+            self.outputs.run_local(&mut self.graph);
             self.last_clock = clock::cycles();
             self.busy.add_timers(self.last_clock.saturating_sub(now));
         }

@@ -30,7 +30,11 @@ impl Worker {
         // packets that arrived before do not raise an interrupt
         if self.poll() == 0 {
             // keep the interval of timers
-            let due = (self.last_timer + self.cycles_per_ms).saturating_sub(clock::cycles());
+            let due = match self.short_interval {
+                Some(interval) => self.last_short_timer + interval,
+                None => self.last_timer + self.cycles_per_ms,
+            };
+            let due = due.saturating_sub(clock::cycles());
             let until_due = due * 1_000_000 / self.cycles_per_ms;
             let interrupts: Vec<_> = self.inputs.iter().filter_map(Input::rx_interrupt).collect();
             let mut files: Vec<_> = interrupts.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();

@@ -1,0 +1,350 @@
+//! Policing: limiting rates by dropping or marking packets.
+
+use super::class::{Classes, Match};
+use super::dscp::Dscp;
+use super::headers::Headers;
+use super::meter::{Buckets, Colour, CommittedAndExcess, InvalidMeter, Meter, SingleRate, TwoRate};
+use super::rates::{bits_per_second, in_range};
+use super::subscriber::{Grouping, Per};
+use crate::Classification;
+use diagnostics::Diagnostic;
+use graph::{BoundedTable, BuildContext, Context, Counter, Named, Nf, Node, Rate, Spread};
+use packet::{Batch, Packet};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Settings as TableSettings, Tuple6};
+
+/// `police`: meters classes of packets and drops or marks those above their rates.
+pub struct Police;
+
+/// Settings of [`Police`].
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Classes, up to 64. A packet belongs to the first one that matches; other packets pass without being metered.
+    classes: Vec<ClassSettings>,
+    /// Maximum number of subscribers per core, of all classes with `per`, 128 bytes each; 1 to 1073741824.
+    subscribers: u32,
+    /// Action for packets of new subscribers if the table is full.
+    full: FullAction,
+    /// Bytes that are added to the length of each frame, 0 to 64: 24 for the rate on the link, with FCS, preamble and gap.
+    overhead: u8,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { classes: vec![], subscribers: 65_536, full: FullAction::Drop, overhead: 0 }
+    }
+}
+
+/// Action for new subscribers if the table is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum FullAction {
+    /// Drops their packets.
+    Drop,
+    /// Passes their packets without metering them.
+    Pass,
+}
+
+/// Kind of a meter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+enum MeterKind {
+    /// Single rate three colour marker: `cir`, `cbs`, `ebs`.
+    #[serde(rename = "rfc2697")]
+    SingleRate,
+    /// Two rate three colour marker: `cir`, `pir`, `cbs`, `pbs`.
+    #[serde(rename = "rfc2698")]
+    TwoRate,
+    /// Two rate three colour marker for differentiated services: `cir`, `eir`, `cbs`, `ebs`.
+    #[serde(rename = "rfc4115")]
+    CommittedAndExcess,
+}
+
+/// Action for packets of a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    /// Passes the packet.
+    Pass,
+    /// Drops the packet.
+    Drop,
+    /// Sets the DSCP and passes the packet.
+    Dscp(Dscp),
+}
+
+/// A class.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct ClassSettings {
+    /// Name: up to 32 letters, digits, - and _.
+    name: String,
+    /// Matches, one of which a packet meets. Without matches the class receives all other packets.
+    #[serde(rename = "match")]
+    matches: Vec<Match>,
+    /// Meter: `rfc2697`, `rfc2698` or `rfc4115`.
+    meter: MeterKind,
+    /// Committed information rate, such as "10 Mbps".
+    cir: Option<Rate>,
+    /// Peak information rate of `rfc2698`.
+    pir: Option<Rate>,
+    /// Excess information rate of `rfc4115`.
+    eir: Option<Rate>,
+    /// Committed burst size in bytes, up to 4294967295.
+    cbs: u32,
+    /// Excess burst size of `rfc2697` and `rfc4115` in bytes.
+    ebs: u32,
+    /// Peak burst size of `rfc2698` in bytes.
+    pbs: u32,
+    /// True if the meter takes the colour of an earlier meter into account.
+    colour_aware: bool,
+    /// Packets that share a meter: all of the class, or those of a subscriber.
+    per: Per,
+    /// Prefix length of subscribers with IPv4 addresses, 0 to 32.
+    prefix4: u8,
+    /// Prefix length of subscribers with IPv6 addresses, 0 to 128.
+    prefix6: u8,
+    /// Action for green packets.
+    green: Action,
+    /// Action for yellow packets.
+    yellow: Action,
+    /// Action for red packets.
+    red: Action,
+}
+
+impl Default for ClassSettings {
+    fn default() -> Self {
+        ClassSettings {
+            name: String::new(),
+            matches: vec![],
+            meter: MeterKind::SingleRate,
+            cir: None,
+            pir: None,
+            eir: None,
+            cbs: 0,
+            ebs: 0,
+            pbs: 0,
+            colour_aware: false,
+            per: Per::All,
+            prefix4: 32,
+            prefix6: 64,
+            green: Action::Pass,
+            yellow: Action::Pass,
+            red: Action::Drop,
+        }
+    }
+}
+
+graph::named_enum! {
+    /// Drop reasons.
+    enum DropReason {
+        /// The action for the colour of the packet is to drop it.
+        Policed = "policed",
+        /// The subscriber is new and the table has no room.
+        SubscribersFull = "subscribers_full",
+    }
+}
+
+/// Interval at which a part of the table is searched for meters with full buckets.
+const AGEING_INTERVAL: Duration = Duration::from_millis(1);
+/// Number of parts: the whole table is searched in a second.
+const AGEING_PARTS: usize = 1000;
+
+impl ClassSettings {
+    fn meter(&self) -> Result<Meter, Diagnostic> {
+        let rate = |rate: Option<Rate>, name| -> Result<u64, Diagnostic> {
+            let Some(rate) = rate else { return Ok(0) };
+            Ok(bits_per_second(rate, "classes", name)?.div_ceil(8))
+        };
+        let (cir, pir, eir) = (rate(self.cir, "cir")?, rate(self.pir, "pir")?, rate(self.eir, "eir")?);
+        let (cbs, ebs, pbs) = (self.cbs.into(), self.ebs.into(), self.pbs.into());
+        let unused = match self.meter {
+            MeterKind::SingleRate => [("pir", pir), ("eir", eir), ("pbs", pbs)],
+            MeterKind::TwoRate => [("eir", eir), ("ebs", ebs), ("eir", eir)],
+            MeterKind::CommittedAndExcess => [("pir", pir), ("pbs", pbs), ("pir", pir)],
+        };
+        if let Some((name, _)) = unused.into_iter().find(|(_, value)| *value != 0) {
+            let d =
+                Diagnostic::new(format!("the meter of class {} has no {name}", self.name)).key("classes").value(name);
+            return Err(d.remedy("rfc2697 has cir, cbs, ebs; rfc2698 cir, pir, cbs, pbs; rfc4115 cir, eir, cbs, ebs"));
+        }
+        match self.meter {
+            MeterKind::SingleRate => SingleRate::new(cir, cbs, ebs).map(Meter::SingleRate),
+            MeterKind::TwoRate => TwoRate::new(cir, pir, cbs, pbs).map(Meter::TwoRate),
+            MeterKind::CommittedAndExcess => CommittedAndExcess::new(cir, eir, cbs, ebs).map(Meter::CommittedAndExcess),
+        }
+        .map_err(|e: InvalidMeter| {
+            let d = Diagnostic::new(format!("invalid meter: {e}")).key("classes").value(&self.name);
+            d.remedy("write for example cir = \"10 Mbps\", cbs = 20000, ebs = 0")
+        })
+    }
+}
+
+/// A class of a node.
+struct Class {
+    meter: Meter,
+    colour_aware: bool,
+    grouping: Grouping,
+    actions: [Action; 3],
+    /// Packets by colour.
+    counters: [Arc<Counter>; 3],
+    /// Meter of the class if it has no subscribers.
+    buckets: Buckets,
+}
+
+impl Nf for Police {
+    type Settings = Settings;
+    const KIND: &'static str = "police";
+    const ABOUT: &'static str = "Meters classes of packets or single subscribers by three-colour markers (RFC 2697, \
+        RFC 2698, RFC 4115) and drops or marks packets by colour.";
+    const SPREAD: Spread = Spread::Flow;
+    const EXAMPLE: &'static str =
+        "classes = [{ name = \"all\", per = \"source\", cir = \"10 Mbps\", cbs = 20000, ebs = 20000 }]";
+
+    fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
+        let Settings { classes, subscribers, full, overhead } = settings;
+        let of_class = |class: &ClassSettings| -> Result<Class, Diagnostic> {
+            let prefix = |length: u8, most, name| in_range(length.into(), 0..=most, "classes", name).map(|_| length);
+            let grouping = Grouping {
+                per: class.per,
+                prefix4: prefix(class.prefix4, 32, "prefix4")?,
+                prefix6: prefix(class.prefix6, 128, "prefix6")?,
+            };
+            let meter = class.meter()?;
+            Ok(Class {
+                meter,
+                colour_aware: class.colour_aware,
+                grouping,
+                actions: [class.green, class.yellow, class.red],
+                counters: Default::default(),
+                buckets: meter.start(0),
+            })
+        };
+        let matches = Classes::new(classes.iter().map(|class| (class.name.as_str(), class.matches.as_slice())))?;
+        let states = classes.iter().map(of_class).collect::<Result<Box<[_]>, _>>()?;
+        in_range((*overhead).into(), 0..=64, "overhead", "the overhead")?;
+        let has_subscribers = classes.iter().any(|class| class.per != Per::All);
+        let capacity = if has_subscribers { *subscribers } else { 1 };
+        let table = FlowTable::new(&TableSettings::new(capacity as usize)).map_err(|e: tables::flow::Error| {
+            let remedy = format!("write 1 to {CAPACITY_MOST}, as memory permits");
+            Diagnostic::new(e.to_string()).key("subscribers").value(subscribers).remedy(remedy)
+        })?;
+        Ok(PoliceNode {
+            names: classes.iter().map(|class| class.name.clone()).collect(),
+            matches,
+            classes: states,
+            has_subscribers,
+            table,
+            full: *full,
+            overhead: (*overhead).into(),
+            bounded: BoundedTable::new("subscribers", capacity.into()),
+        })
+    }
+}
+
+struct PoliceNode {
+    names: Box<[String]>,
+    matches: Classes,
+    classes: Box<[Class]>,
+    has_subscribers: bool,
+    table: FlowTable<Tuple6, Buckets>,
+    full: FullAction,
+    overhead: u64,
+    bounded: BoundedTable,
+}
+
+impl PoliceNode {
+    /// Meters a packet and performs the action; returns the drop reason if it is to be dropped.
+    #[inline]
+    fn police(&mut self, packet: &mut Packet, now: u64) -> Option<DropReason> {
+        let headers = Headers::of(packet);
+        let number = self.matches.find(&headers)?;
+        let class = self.classes.get_mut(number)?;
+        let bytes = packet.len() as u64 + self.overhead;
+        let before = headers.classification.colour;
+        let seen = if class.colour_aware { Colour::from_number(before) } else { Colour::Green };
+        let colour = if class.grouping.per == Per::All {
+            class.meter.check(&mut class.buckets, now, bytes, seen)
+        } else {
+            let key = self.table.prepare(class.grouping.key(number as u16, headers.tuple.as_ref()));
+            let (meter, mut colour) = (&class.meter, None);
+            // the flow table has a clock of its own; removal depends on the buckets only
+            self.table.look_up_or_insert(
+                &[key],
+                (now / 1_000_000) as u32,
+                |_, _| {},
+                |_, found| {
+                    colour = match found {
+                        Lookup::New(buckets) => {
+                            *buckets = meter.start(now);
+                            Some(meter.check(buckets, now, bytes, seen))
+                        }
+                        Lookup::Known(buckets) => Some(meter.check(buckets, now, bytes, seen)),
+                        Lookup::Refused => None,
+                    }
+                },
+            );
+            match (colour, self.full) {
+                (Some(colour), _) => colour,
+                (None, FullAction::Pass) => return None,
+                (None, FullAction::Drop) => return Some(DropReason::SubscribersFull),
+            }
+        };
+        class.counters[colour as usize].add(1);
+        match class.actions[colour as usize] {
+            Action::Drop => return Some(DropReason::Policed),
+            Action::Pass => {}
+            Action::Dscp(dscp) => headers.set_dscp(packet.data_mut(), dscp.number()),
+        }
+        if before != colour as u8 {
+            let mut classification: Classification = headers.classification;
+            classification.colour = colour as u8;
+            packet.meta_mut().set_metadata(classification);
+        }
+        None
+    }
+}
+
+impl Node for PoliceNode {
+    fn drops(&self) -> &[&'static str] {
+        DropReason::NAMES
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        let of_class = |(name, class): (&String, &Class)| {
+            let named = |(colour, counter): (&str, &Arc<Counter>)| (format!("{name}_{colour}"), counter.clone());
+            Colour::NAMES.into_iter().zip(&class.counters).map(named).collect::<Vec<_>>()
+        };
+        self.names.iter().zip(&self.classes).flat_map(of_class).collect()
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        if self.has_subscribers { vec![self.bounded.clone()] } else { vec![] }
+    }
+
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+        let now = cx.now().as_nanos() as u64;
+        batch.extract_if(|packet| self.police(packet, now), |reason, packet| cx.drop(reason, packet));
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        self.has_subscribers.then_some(AGEING_INTERVAL)
+    }
+
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now().as_nanos() as u64;
+        let (classes, buckets) = (&self.classes, self.table.buckets().div_ceil(AGEING_PARTS));
+        // a subscriber with full buckets is like a new one
+        let is_full = |key: &Tuple6, buckets: &Buckets| {
+            let class = usize::from(key.five_tuple().src_port);
+            classes.get(class).is_none_or(|class| class.meter.is_full(buckets, now))
+        };
+        self.table.age((now / 1_000_000) as u32, buckets, |key, buckets, _| is_full(key, buckets));
+        self.bounded.entries.set(self.table.len() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Rates of settings.
+
+use diagnostics::Diagnostic;
+use graph::Rate;
+
+/// Returns a rate of the setting `key` in bits per second.
+///
+/// # Errors
+/// The rate is in packets per second.
+pub(super) fn bits_per_second(rate: Rate, key: &'static str, name: &str) -> Result<u64, Diagnostic> {
+    match rate {
+        Rate::Bits(bits) => Ok(bits as u64),
+        Rate::Packets(_) => {
+            let d = Diagnostic::new(format!("{name} is in packets per second")).key(key).value(rate);
+            Err(d.remedy("write bits per second, such as \"10 Mbps\""))
+        }
+    }
+}
+
+/// Returns a number of bytes or packets of a setting that is in a range.
+///
+/// # Errors
+/// It is out of the range.
+pub(super) fn in_range(
+    value: u64,
+    range: std::ops::RangeInclusive<u64>,
+    key: &'static str,
+    name: &str,
+) -> Result<u64, Diagnostic> {
+    if range.contains(&value) {
+        return Ok(value);
+    }
+    let d = Diagnostic::new(format!("{name} is out of range")).key(key).value(value);
+    Err(d.remedy(format!("write {} to {}", range.start(), range.end())))
+}

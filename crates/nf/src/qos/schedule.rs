@@ -1,0 +1,205 @@
+//! Scheduling: sharing the rate of a port between subscribers and classes.
+
+mod hold;
+mod settings;
+mod subscribers;
+
+use super::class::Classes;
+use super::headers::Headers;
+use super::queue::{DropReason, Parameters};
+use super::subscriber::Grouping;
+use diagnostics::Diagnostic;
+use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread};
+use hold::{Held, HoldHost};
+use packet::Batch;
+use settings::Settings;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+use subscribers::Scheduler;
+use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Settings as TableSettings, Tuple6};
+
+/// `schedule`: shares the rate of a port between subscribers and their classes.
+pub struct Schedule;
+
+graph::named_enum! {
+    /// Counters.
+    enum CounterId {
+        /// Subscribers with state.
+        Subscribers = "subscribers",
+        /// Packets that wait.
+        Queued = "queued",
+        /// Packets marked as having experienced congestion.
+        Marked = "ecn_marked",
+    }
+}
+
+/// Interval at which packets that are due are sent.
+const INTERVAL: Duration = Duration::from_micros(20);
+/// Number of calls of the timer in which all subscribers are searched for idle ones: about a second.
+const SWEEP_CALLS: usize = 50_000;
+
+impl Nf for Schedule {
+    type Settings = Settings;
+    const KIND: &'static str = "schedule";
+    const ABOUT: &'static str = "Shares the rate of a port between subscribers and their classes, with priorities, \
+        weights and active queue management.";
+    const SPREAD: Spread = Spread::Flow;
+    const EXAMPLE: &'static str = "rate = \"1 Gbps\"\nper = \"destination\"\nsubscriber_rate = \"50 Mbps\"\n\
+        classes = [{ name = \"voice\", match = [{ dscp = [\"ef\"] }], priority = 0, queue = { discipline = \"tail_drop\", \
+        packets = 50 } }, { name = \"rest\", priority = 1 }]";
+
+    fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
+        let plan = settings.plan()?;
+        let matches = Classes::new(settings.classes().iter().map(|class| (class.name(), class.matches())))?;
+        let capacity = plan.subscribers;
+        let table = FlowTable::new(&TableSettings::new(capacity as usize)).map_err(|e: tables::flow::Error| {
+            let remedy = format!("write 1 to {CAPACITY_MOST}, as memory permits");
+            Diagnostic::new(e.to_string()).key("subscribers").value(capacity).remedy(remedy)
+        })?;
+        Ok(ScheduleNode {
+            matches,
+            last_class: plan.queues.len().saturating_sub(1),
+            queues: plan.queues,
+            sent: plan.names.iter().map(|name| (name.clone(), Arc::default())).collect(),
+            scheduler: Scheduler::new(plan.port, plan.limits, plan.ranks),
+            grouping: plan.grouping,
+            packets: plan.packets,
+            overhead: plan.overhead,
+            table,
+            hasher: foldhash::fast::RandomState::default(),
+            random: 0x9e37_79b9_7f4a_7c15 ^ cx.copy.0 as u64,
+            counters: Counters::default(),
+            bounded: [
+                BoundedTable::new("subscribers", capacity.into()),
+                BoundedTable::new("packets", plan.packets as u64),
+            ],
+        })
+    }
+}
+
+struct ScheduleNode {
+    matches: Classes,
+    /// Class of packets that match none.
+    last_class: usize,
+    queues: Box<[Parameters]>,
+    /// Packets sent of each class.
+    sent: Box<[(String, Arc<Counter>)]>,
+    scheduler: Scheduler<Held>,
+    grouping: Grouping,
+    /// Maximum number of packets in all queues.
+    packets: usize,
+    overhead: u32,
+    /// Numbers of subscribers in the scheduler.
+    table: FlowTable<Tuple6, u32>,
+    hasher: foldhash::fast::RandomState,
+    random: u64,
+    counters: Counters<CounterId>,
+    bounded: [BoundedTable; 2],
+}
+
+impl ScheduleNode {
+    /// Returns a uniform random number.
+    fn random(&mut self) -> u32 {
+        // xorshift64* (Marsaglia 2003, Vigna 2016)
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// Queues a packet.
+    fn put(&mut self, cx: &mut Context<'_>, packet: packet::Packet, now: u64) {
+        let headers = Headers::of(&packet);
+        let class = self.matches.find(&headers).unwrap_or(self.last_class);
+        if self.scheduler.packets() >= self.packets {
+            return cx.drop(DropReason::BufferFull, packet);
+        }
+        let key = self.table.prepare(self.grouping.key(0, headers.tuple.as_ref()));
+        let (scheduler, mut number) = (&mut self.scheduler, None);
+        self.table.look_up_or_insert(
+            &[key],
+            (now / 1_000_000) as u32,
+            |_, _| {},
+            |_, found| {
+                number = match found {
+                    Lookup::Known(number) => Some(*number),
+                    Lookup::New(number) => {
+                        *number = scheduler.add(key.key(), now);
+                        Some(*number)
+                    }
+                    Lookup::Refused => None,
+                };
+            },
+        );
+        let Some(number) = number else { return cx.drop(DropReason::SubscribersFull, packet) };
+        let bytes = packet.len() as u32 + self.overhead;
+        let hash = headers.tuple.map_or(0, |tuple| self.hasher.hash_one(tuple));
+        let random = (hash, self.random());
+        let path = cx.path();
+        let mut host = HoldHost { cx, marked: &self.counters[CounterId::Marked] };
+        self.scheduler.push(&mut host, &self.queues, number, class, (path, packet), bytes, now, random);
+    }
+
+    /// Sends the packets that are due.
+    fn run(&mut self, cx: &mut Context<'_>, now: u64) {
+        let marked = self.counters[CounterId::Marked].clone();
+        loop {
+            let mut host = HoldHost { cx: &mut *cx, marked: &marked };
+            let Some((class, (path, packet))) = self.scheduler.pop(&mut host, &self.queues, now) else { break };
+            if let Some((_, sent)) = self.sent.get(class) {
+                sent.add(1);
+            }
+            cx.emit_on_path(path, 0, packet);
+        }
+    }
+}
+
+impl Node for ScheduleNode {
+    fn drops(&self) -> &[&'static str] {
+        DropReason::NAMES
+    }
+
+    fn counters(&self) -> Vec<(String, Arc<Counter>)> {
+        let mut all = self.counters.named();
+        all.extend(self.sent.iter().map(|(name, sent)| (format!("{name}_sent"), sent.clone())));
+        all
+    }
+
+    fn gauges(&self) -> Vec<&'static str> {
+        vec![CounterId::Subscribers.name(), CounterId::Queued.name()]
+    }
+
+    fn bounded_tables(&self) -> Vec<BoundedTable> {
+        self.bounded.to_vec()
+    }
+
+    fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
+        let now = cx.now().as_nanos() as u64;
+        self.run(cx, now);
+        for packet in batch.drain() {
+            self.put(cx, packet, now);
+        }
+        self.run(cx, now);
+    }
+
+    fn interval(&self) -> Option<Duration> {
+        Some(INTERVAL)
+    }
+
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
+        let now = cx.now().as_nanos() as u64;
+        self.run(cx, now);
+        let n = self.table.capacity().div_ceil(SWEEP_CALLS);
+        let table = &mut self.table;
+        self.scheduler.remove_idle(n, now, |key| _ = table.remove(key));
+        let (subscribers, packets) = (self.table.len() as u64, self.scheduler.packets() as u64);
+        self.counters[CounterId::Subscribers].set(subscribers);
+        self.counters[CounterId::Queued].set(packets);
+        self.bounded[0].entries.set(subscribers);
+        self.bounded[1].entries.set(packets);
+    }
+}
+
+#[cfg(test)]
+mod tests;

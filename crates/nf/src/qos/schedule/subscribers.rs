@@ -1,0 +1,338 @@
+//! The hierarchy of port, subscribers and classes.
+
+use crate::qos::pacer::Pacer;
+use crate::qos::queue::{ClassQueue, DropReason, Host, Parameters};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use tables::flow::Tuple6;
+
+/// Time in nanoseconds for which a queue or a subscriber is kept after its last packet.
+const IDLE: u64 = 1_000_000_000;
+
+/// Limits of a subscriber.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SubscriberLimits {
+    /// Rate and burst; `None` without a limit.
+    pub(super) pacer: Option<Pacer>,
+    /// Bytes that a subscriber may send in its turn.
+    pub(super) quantum: u32,
+}
+
+/// Place of a class in the order of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rank {
+    /// Classes with smaller numbers are served first.
+    pub(super) priority: u8,
+    /// Bytes that a class may send in its turn among those of its priority.
+    pub(super) quantum: u32,
+}
+
+/// Classes of one priority, of all subscribers.
+#[derive(Debug)]
+struct Level {
+    /// Numbers of the classes.
+    classes: Box<[u8]>,
+}
+
+/// Queue of a class of a subscriber.
+struct Queue<Q> {
+    queue: Box<ClassQueue<Q>>,
+    /// Time of the last packet in nanoseconds.
+    used: u64,
+}
+
+/// Reason for which a subscriber sends or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has no packets.
+    Idle,
+    /// It takes part in the round robin.
+    Ready,
+    /// It has packets and waits for its rate limit.
+    Waiting,
+}
+
+/// A subscriber.
+struct Subscriber<Q> {
+    key: Tuple6,
+    state: State,
+    pacer: Option<Pacer>,
+    /// Bytes that it may still send in its turn.
+    credit: i64,
+    /// Packets in all queues.
+    packets: usize,
+    /// Time of the last packet in nanoseconds.
+    used: u64,
+    /// Queues by class, allocated when first used.
+    queues: Box<[Option<Queue<Q>>]>,
+    /// Bytes that each class may still send in its turn.
+    credits: Box<[i64]>,
+    /// Position in each level of the class that is served next.
+    turns: Box<[u8]>,
+}
+
+/// Port, subscribers and classes: queues packets, and returns them in the order and at the times at which they are sent.
+///
+/// Time is virtual: a call of [`pop`](Self::pop) performs, at their nominal times, all transmissions that were due until
+/// now, so that rates and shares do not depend on how often it is called.
+pub(super) struct Scheduler<Q> {
+    /// Rate of the port; `None` without a limit.
+    port: Option<Pacer>,
+    limits: SubscriberLimits,
+    ranks: Box<[Rank]>,
+    /// By priority.
+    levels: Box<[Level]>,
+    subscribers: Vec<Option<Box<Subscriber<Q>>>>,
+    /// Unused numbers of subscribers.
+    free: Vec<u32>,
+    /// Ready subscribers in the order of service.
+    ready: VecDeque<u32>,
+    /// Waiting subscribers with the times from which they may send.
+    waiting: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Nominal time of the last transmission.
+    clock: u64,
+    packets: usize,
+    /// Subscriber at which the search for idle ones continues.
+    sweep: usize,
+}
+
+impl<Q: Default> Scheduler<Q> {
+    pub(super) fn new(port: Option<Pacer>, limits: SubscriberLimits, ranks: Box<[Rank]>) -> Self {
+        let mut priorities: Vec<_> = ranks.iter().map(|rank| rank.priority).collect();
+        priorities.sort_unstable();
+        priorities.dedup();
+        let level = |priority: u8| {
+            let own = (0_u8..).zip(&ranks).filter(|(_, rank)| rank.priority == priority);
+            Level { classes: own.map(|(class, _)| class).collect() }
+        };
+        let levels = priorities.into_iter().map(level).collect();
+        Scheduler {
+            port,
+            limits,
+            ranks,
+            levels,
+            subscribers: vec![],
+            free: vec![],
+            ready: VecDeque::new(),
+            waiting: BinaryHeap::new(),
+            clock: 0,
+            packets: 0,
+            sweep: 0,
+        }
+    }
+
+    /// Returns the number of packets in all queues.
+    pub(super) fn packets(&self) -> usize {
+        self.packets
+    }
+
+    /// Adds a subscriber and returns its number.
+    pub(super) fn add(&mut self, key: Tuple6, now: u64) -> u32 {
+        let subscriber = Box::new(Subscriber {
+            key,
+            state: State::Idle,
+            pacer: self.limits.pacer,
+            credit: self.limits.quantum.into(),
+            packets: 0,
+            used: now,
+            queues: self.ranks.iter().map(|_| None).collect(),
+            credits: self.ranks.iter().map(|rank| rank.quantum.into()).collect(),
+            turns: self.levels.iter().map(|_| 0).collect(),
+        });
+        match self.free.pop() {
+            Some(number) => {
+                if let Some(slot) = self.subscribers.get_mut(number as usize) {
+                    *slot = Some(subscriber);
+                }
+                number
+            }
+            None => {
+                self.subscribers.push(Some(subscriber));
+                (self.subscribers.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Queues a packet of a class that arrives now; all transmissions due before must have been performed. `random` is a
+    /// hash of its flow and a uniform number.
+    #[allow(clippy::too_many_arguments, reason = "they are the properties of a packet")]
+    pub(super) fn push<H: Host<Queue = Q>>(
+        &mut self,
+        host: &mut H,
+        parameters: &[Parameters],
+        number: u32,
+        class: usize,
+        item: H::Item,
+        bytes: u32,
+        now: u64,
+        random: (u64, u32),
+    ) {
+        let subscriber = self.subscribers.get_mut(number as usize).and_then(Option::as_mut);
+        let (Some(subscriber), Some(parameters)) = (subscriber, parameters.get(class)) else {
+            return host.drop(DropReason::SubscribersFull, item);
+        };
+        let Some(slot) = subscriber.queues.get_mut(class) else {
+            return host.drop(DropReason::QueueFull, item);
+        };
+        let queue = slot.get_or_insert_with(|| Queue { queue: Box::new(ClassQueue::new(parameters)), used: now });
+        let before = queue.queue.len();
+        queue.queue.push(host, parameters, item, bytes, now, random);
+        let after = queue.queue.len();
+        (queue.used, subscriber.used) = (now, now);
+        subscriber.packets = subscriber.packets + after - before;
+        self.packets = self.packets + after - before;
+        if subscriber.state == State::Idle && subscriber.packets != 0 {
+            self.clock = self.clock.max(now);
+            subscriber.state = match subscriber.pacer.map(|pacer| pacer.next()) {
+                Some(next) if next > now => {
+                    self.waiting.push(Reverse((next, number)));
+                    State::Waiting
+                }
+                _ => {
+                    self.ready.push_back(number);
+                    State::Ready
+                }
+            };
+        }
+    }
+
+    /// Removes the next packet that is due until now, and returns it with its class.
+    pub(super) fn pop<H: Host<Queue = Q>>(
+        &mut self,
+        host: &mut H,
+        parameters: &[Parameters],
+        now: u64,
+    ) -> Option<(usize, H::Item)> {
+        loop {
+            let mut time = self.clock.max(self.port.map_or(0, |port| port.next()));
+            if self.ready.is_empty() {
+                let Reverse((next, _)) = self.waiting.peek()?;
+                time = time.max(*next);
+            }
+            if time > now {
+                return None;
+            }
+            self.clock = time;
+            while let Some(Reverse((next, number))) =
+                self.waiting.peek().copied().filter(|Reverse((at, _))| *at <= time)
+            {
+                debug_assert!(next <= time);
+                self.waiting.pop();
+                if let Some(Some(subscriber)) = self.subscribers.get_mut(number as usize) {
+                    subscriber.state = State::Ready;
+                    self.ready.push_back(number);
+                }
+            }
+            let number = *self.ready.front()?;
+            let Some(Some(subscriber)) = self.subscribers.get_mut(number as usize) else {
+                self.ready.pop_front();
+                continue;
+            };
+            if subscriber.credit <= 0 {
+                subscriber.credit += i64::from(self.limits.quantum);
+                self.ready.rotate_left(1);
+                continue;
+            }
+            let before = subscriber.packets;
+            let sent = subscriber.pop(host, parameters, &self.levels, &self.ranks, time);
+            self.packets -= before - subscriber.packets;
+            if let Some((_, _, bytes)) = sent {
+                subscriber.credit -= i64::from(bytes);
+                subscriber.used = time;
+                if let Some(pacer) = &mut subscriber.pacer {
+                    pacer.send(time, bytes.into());
+                }
+                if let Some(port) = &mut self.port {
+                    port.send(time, bytes.into());
+                }
+            }
+            if subscriber.packets == 0 {
+                subscriber.state = State::Idle;
+                subscriber.credit = subscriber.credit.min(0) + i64::from(self.limits.quantum);
+                self.ready.pop_front();
+            } else if let Some(next) = subscriber.pacer.map(|pacer| pacer.next()).filter(|next| *next > time) {
+                subscriber.state = State::Waiting;
+                // it continues at the end of the round, with the next turn if this one is over
+                if subscriber.credit <= 0 {
+                    subscriber.credit += i64::from(self.limits.quantum);
+                }
+                self.ready.pop_front();
+                self.waiting.push(Reverse((next, number)));
+            }
+            if let Some((class, item, _)) = sent {
+                return Some((class, item));
+            }
+        }
+    }
+
+    /// Frees queues, and subscribers with their keys, that have been idle for a second, among the next `n` subscribers.
+    pub(super) fn remove_idle(&mut self, n: usize, now: u64, mut removed: impl FnMut(&Tuple6)) {
+        for _ in 0..n.min(self.subscribers.len()) {
+            let number = if self.sweep < self.subscribers.len() { self.sweep } else { 0 };
+            self.sweep = number + 1;
+            let Some(slot) = self.subscribers.get_mut(number) else { return };
+            let Some(subscriber) = slot else { continue };
+            let is_idle = |used: u64| now.saturating_sub(used) >= IDLE;
+            if subscriber.state == State::Idle
+                && is_idle(subscriber.used)
+                && subscriber.pacer.is_none_or(|pacer| pacer.is_full(now))
+            {
+                removed(&subscriber.key);
+                *slot = None;
+                self.free.push(number as u32);
+                continue;
+            }
+            for queue in &mut subscriber.queues {
+                if queue.as_ref().is_some_and(|queue| queue.queue.is_empty() && is_idle(queue.used)) {
+                    *queue = None;
+                }
+            }
+        }
+    }
+}
+
+impl<Q: Default> Subscriber<Q> {
+    /// Removes the next packet and returns it with its class and bytes.
+    fn pop<H: Host<Queue = Q>>(
+        &mut self,
+        host: &mut H,
+        parameters: &[Parameters],
+        levels: &[Level],
+        ranks: &[Rank],
+        now: u64,
+    ) -> Option<(usize, H::Item, u32)> {
+        for (level, turn) in levels.iter().zip(&mut self.turns) {
+            let classes = &level.classes;
+            let mut empty = 0;
+            while empty < classes.len() {
+                let class = usize::from(*classes.get(usize::from(*turn) % classes.len())?);
+                let (credit, rank, parameters) =
+                    (self.credits.get_mut(class)?, ranks.get(class)?, parameters.get(class)?);
+                let queue = self.queues.get_mut(class)?.as_mut().filter(|queue| !queue.queue.is_empty());
+                let Some(queue) = queue else {
+                    *credit = (*credit).min(0) + i64::from(rank.quantum);
+                    *turn = (*turn + 1) % classes.len() as u8;
+                    empty += 1;
+                    continue;
+                };
+                empty = 0;
+                if *credit <= 0 {
+                    *credit += i64::from(rank.quantum);
+                    if *credit <= 0 || classes.len() > 1 {
+                        *turn = (*turn + 1) % classes.len() as u8;
+                        continue;
+                    }
+                }
+                let before = queue.queue.len();
+                let popped = queue.queue.pop(host, parameters, now);
+                queue.used = now;
+                self.packets -= before - queue.queue.len();
+                if let Some((item, bytes)) = popped {
+                    *credit -= i64::from(bytes);
+                    return Some((class, item, bytes));
+                }
+            }
+        }
+        None
+    }
+}
