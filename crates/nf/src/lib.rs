@@ -4,6 +4,7 @@
 // network functions
 mod dpi;
 mod firewall;
+mod ids;
 mod l2;
 mod l3fwd;
 mod maglev;
@@ -26,6 +27,7 @@ mod visits;
 pub use classification::Classification;
 pub use dpi::Application;
 pub use firewall::{Firewall, import};
+pub use ids::Ids;
 pub use l2::{Bridge, L2fwd};
 pub use l3fwd::L3fwd;
 pub use maglev::Maglev;
@@ -61,7 +63,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Bridge Cells Count DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Spread Substitute Tee Ttl Work
+    Bridge Cells Count DropAll Firewall Ids Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Spread Substitute Tee Ttl Work
 }
 
 #[cfg(test)]
