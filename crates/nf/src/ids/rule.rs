@@ -5,6 +5,7 @@ pub(super) mod bytes;
 pub(super) mod content;
 pub(super) mod header;
 pub(super) mod number;
+pub(super) mod operand;
 pub(super) mod parser;
 pub(super) mod state;
 mod text;

@@ -30,11 +30,11 @@ impl Thresholds {
     /// Counts a match and returns true if it is to be reported.
     pub(super) fn permits(&mut self, rule: u32, t: &Threshold, packet: &Packet<'_>, flow: u64, now: Duration) -> bool {
         let key = match t.track {
-            Track::BySource => (rule, Some(packet.src), None, 0),
-            Track::ByDestination => (rule, None, Some(packet.dst), 0),
-            Track::ByRule => (rule, None, None, 0),
-            Track::ByBoth => (rule, Some(packet.src.min(packet.dst)), Some(packet.src.max(packet.dst)), 0),
-            Track::ByFlow => (rule, None, None, flow),
+            Track::Source => (rule, Some(packet.src), None, 0),
+            Track::Destination => (rule, None, Some(packet.dst), 0),
+            Track::Rule => (rule, None, None, 0),
+            Track::Both => (rule, Some(packet.src.min(packet.dst)), Some(packet.src.max(packet.dst)), 0),
+            Track::Flow => (rule, None, None, flow),
         };
         if !self.counts.contains_key(&key) && self.counts.len() >= MAX_COUNTS {
             self.counts.retain(|_, c| now.saturating_sub(c.since) < Duration::from_secs(c.seconds.into()));

@@ -1,7 +1,8 @@
 //! Verification of payload options.
 
-use crate::ids::rule::bytes::{Field, JumpFrom, Match, MathOperator, Operand, TestOperator};
+use crate::ids::rule::bytes::{Field, JumpFrom, Match, MathOperator, TestOperator};
 use crate::ids::rule::content::Content;
+use crate::ids::rule::operand::Operand;
 
 /// Largest number of options that are tried for a rule and buffer.
 const MAX_STEPS: u32 = 3000;

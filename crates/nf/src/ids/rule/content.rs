@@ -1,6 +1,6 @@
 //! The option `content`.
 
-use super::bytes::Operand;
+use super::operand::Operand;
 
 /// Longest content in bytes.
 const MAX_LEN: usize = 255;

@@ -1,10 +1,11 @@
 //! Parsing of rule files.
 
 use super::address::{Addresses, Ports, Variables};
-use super::bytes::{self, Match, Operand, VariableNames, operand};
+use super::bytes::{self, Match};
 use super::content::{Content, parse_bytes};
 use super::header::HeaderCheck;
 use super::number::Comparison;
+use super::operand::{Operand, VariableNames, operand};
 use super::text::{split_options, split_words, unquote};
 use super::{Action, Buffer, Protocol, Rule, state};
 use diagnostics::Diagnostic;

@@ -62,11 +62,11 @@ pub(in crate::ids) enum ThresholdKind {
 /// Key of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::ids) enum Track {
-    BySource,
-    ByDestination,
-    ByRule,
-    ByBoth,
-    ByFlow,
+    Source,
+    Destination,
+    Rule,
+    Both,
+    Flow,
 }
 
 /// Port whose distinct values are counted.
@@ -195,11 +195,11 @@ pub(super) fn parse_threshold(value: &str, filter: bool) -> Result<Threshold, St
             }
             ["track", name] => {
                 track = Some(match name {
-                    "by_src" => Track::BySource,
-                    "by_dst" => Track::ByDestination,
-                    "by_rule" => Track::ByRule,
-                    "by_both" => Track::ByBoth,
-                    "by_flow" => Track::ByFlow,
+                    "by_src" => Track::Source,
+                    "by_dst" => Track::Destination,
+                    "by_rule" => Track::Rule,
+                    "by_both" => Track::Both,
+                    "by_flow" => Track::Flow,
                     _ => return Err(format!("{name}: not a track")),
                 });
             }
