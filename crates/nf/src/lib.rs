@@ -4,6 +4,7 @@
 // network functions
 mod dpi;
 mod firewall;
+mod ids;
 mod l2;
 mod l3fwd;
 mod maglev;
@@ -28,6 +29,7 @@ mod visits;
 pub use classification::Classification;
 pub use dpi::{Application, Dpi};
 pub use firewall::{Firewall, import};
+pub use ids::Ids;
 pub use l2::{Bridge, L2fwd};
 pub use l3fwd::L3fwd;
 pub use maglev::Maglev;
@@ -64,7 +66,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Bridge Cells Count Dpi DropAll Firewall Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Police Schedule Shape Spread
+    Bridge Cells Count Dpi DropAll Firewall Ids Impair L2fwd L3fwd Maglev Monitor Nat44 Nat64 Police Schedule Shape Spread
     Substitute Tee Ttl Work
 }
 

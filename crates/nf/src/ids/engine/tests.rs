@@ -1,0 +1,163 @@
+use super::*;
+use crate::ids::rule::address::Variables;
+use crate::ids::rule::parser::Parser;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use testkit::wire::{TcpFlags, build};
+
+fn options() -> Options {
+    Options {
+        prevent: false,
+        checksums: true,
+        midstream: false,
+        flows: 1000,
+        max_alerts: 15,
+        action_order: vec![Action::Pass, Action::Drop, Action::Reject, Action::Alert],
+    }
+}
+
+fn engine(text: &str, options: Options) -> Engine {
+    let variables = Variables::from([("HOME_NET".into(), "any".into()), ("EXTERNAL_NET".into(), "any".into())]);
+    let (rules, refused) = Parser::new(variables).parse("test.rules", text);
+    assert!(refused.is_empty(), "{refused:?}");
+    Engine::new(rules, options).unwrap()
+}
+
+/// Alerts by packet number, from 1 on, and signature.
+type Alerts = BTreeMap<(u64, u32), u64>;
+
+fn ethernet(record: &pcap::Record<'_>) -> Option<Vec<u8>> {
+    let with = |ip: &[u8]| {
+        let kind = if ip.first()? >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
+        Some([&[0; 12][..], &kind, ip].concat())
+    };
+    match record.link_type {
+        pcap::LinkType::ETHERNET => Some(record.frame.to_vec()),
+        pcap::LinkType::RAW | pcap::LinkType::IPV4 | pcap::LinkType::IPV6 => with(record.frame),
+        pcap::LinkType::NULL | pcap::LinkType::LOOP => with(record.frame.get(4..)?),
+        pcap::LinkType::LINUX_SLL => with(record.frame.get(16..)?),
+        pcap::LinkType(12) => with(record.frame),
+        _ => None,
+    }
+}
+
+fn run(folder: &Path, options: Options) -> Alerts {
+    let mut engine = engine(&std::fs::read_to_string(folder.join("test.rules")).unwrap(), options);
+    let mut reader = pcap::Reader::open(folder.join("input.pcap")).unwrap();
+    let (mut alerts, mut new, mut number, mut now) = (Alerts::new(), vec![], 0, Duration::ZERO);
+    let mut count = |engine: &Engine, number: u64, new: &mut Vec<Alert>| {
+        for alert in new.drain(..) {
+            *alerts.entry((number, engine.rule(alert.rule).unwrap().sid)).or_default() += 1;
+        }
+    };
+    while let Ok(Some(record)) = reader.next() {
+        number += 1;
+        now = Duration::from_nanos(record.timestamp_ns);
+        if let Some(frame) = ethernet(&record) {
+            engine.inspect(now, &frame, &mut new);
+        }
+        count(&engine, number, &mut new);
+    }
+    engine.finish(now, &mut new);
+    count(&engine, number + 1, &mut new);
+    alerts
+}
+
+/// Cases that do not pass, with the reason.
+const KNOWN: &[(&str, &str)] = &[];
+
+#[test]
+fn reports_the_alerts_of_the_reference_engine() {
+    let data = std::env::var_os("BONDSTONE_DATA").map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from);
+    let Ok(folders) = std::fs::read_dir(data.join("ids")) else {
+        println!("skipped: no cases in {}", data.join("ids").display());
+        return;
+    };
+    let mut failed = vec![];
+    let mut folders: Vec<_> = folders.map(|folder| folder.unwrap().path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    for folder in &folders {
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let expected: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(folder.join("expect.json")).unwrap()).unwrap();
+        let args = expected["args"].to_string();
+        let mut options = options();
+        options.prevent = args.contains("--simulate-ips");
+        options.checksums = !args.contains("-k none");
+        options.midstream = args.contains("midstream=true");
+        // settings that the configuration of the case has beside its arguments
+        match name.as_str() {
+            "bug-8021-alert-max-verdict-01" => options.max_alerts = 6,
+            "bug-4663-02" => options.action_order = vec![Action::Drop, Action::Pass, Action::Reject, Action::Alert],
+            _ => {}
+        }
+        let alerts = run(folder, options);
+        let mut wrong = vec![];
+        for (key, value) in expected["alerts"].as_object().unwrap() {
+            let sum = |sid: Option<u32>| {
+                alerts.iter().filter(|((_, of), _)| sid.is_none_or(|sid| sid == *of)).map(|(_, n)| *n).sum::<u64>()
+            };
+            match key.as_str() {
+                "packets" => {
+                    for entry in value.as_array().unwrap() {
+                        let [packet, sid, n] = [0, 1, 2].map(|at| entry[at].as_u64().unwrap());
+                        if alerts.get(&(packet, sid as u32)).copied().unwrap_or(0) != n {
+                            wrong.push(format!("packet {packet}, {sid}: {n} expected"));
+                        }
+                    }
+                }
+                "*" if value.as_u64() != Some(sum(None)) => wrong.push(format!("all: {value} expected")),
+                "*" => {}
+                sid if value.as_u64() != Some(sum(sid.parse().ok())) => wrong.push(format!("{sid}: {value} expected")),
+                _ => {}
+            }
+        }
+        if !wrong.is_empty() {
+            failed.push((name, format!("{wrong:?}, got {alerts:?}")));
+        }
+    }
+    println!("{} of {} cases pass", folders.len() - failed.len(), folders.len());
+    let known = |name: &str| KNOWN.iter().any(|(known, _)| *known == name);
+    let unexpected: Vec<_> = failed.iter().filter(|(name, _)| !known(name)).collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+}
+
+fn connection(server_port: u16) -> [Vec<u8>; 3] {
+    let segment = |flags| build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, server_port).flags(flags);
+    let answer = build::tcp4([10, 0, 0, 2], [10, 0, 0, 1], server_port, 4000);
+    [
+        segment(TcpFlags::SYN).seq(99).to_vec(),
+        answer.flags(TcpFlags::SYN | TcpFlags::ACK).seq(499).to_vec(),
+        segment(TcpFlags::ACK).seq(100).to_vec(),
+    ]
+}
+
+#[test]
+fn finds_contents_across_segments_out_of_order() {
+    let rule = "alert tcp any any -> any 80 (flow:established,to_server; content:\"forbidden\"; sid:1;)";
+    let mut engine = engine(rule, Options { checksums: false, ..options() });
+    let mut alerts = vec![];
+    let segment = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 80).flags(TcpFlags::ACK);
+    let data = [(104, &b"idden"[..]), (100, b"forb"), (100, b"forb")];
+    let frames = data.iter().map(|(seq, bytes)| segment.clone().seq(*seq).payload(bytes).to_vec());
+    for frame in connection(80).into_iter().chain(frames) {
+        assert_eq!(engine.inspect(Duration::ZERO, &frame, &mut alerts), Some(Verdict::Forward));
+    }
+    engine.finish(Duration::ZERO, &mut alerts);
+    assert_eq!(alerts.len(), 1);
+}
+
+#[test]
+fn drops_the_rest_of_a_flow_in_prevent_mode() {
+    let rule = "drop udp any any -> any 53 (content:\"bad\"; sid:1;)\ndrop ip 10.0.0.9 any -> any any (sid:2;)";
+    let mut engine = engine(rule, Options { prevent: true, checksums: false, ..options() });
+    let mut alerts = vec![];
+    let mut inspect = |host: u8, payload: &[u8]| {
+        let frame = build::udp4([10, 0, 0, host], [10, 0, 0, 2], 4000, 53).payload(payload).to_vec();
+        engine.inspect(Duration::ZERO, &frame, &mut alerts).unwrap()
+    };
+    assert_eq!(inspect(1, b"a bad one"), Verdict::Drop);
+    assert_eq!(inspect(1, b"a good one"), Verdict::Forward);
+    assert_eq!([inspect(9, b"x"), inspect(9, b"x")], [Verdict::Drop; 2]);
+    assert_eq!(alerts.len(), 2);
+}

@@ -1,0 +1,75 @@
+//! Limits on the alerts of rules.
+
+use super::decode::Packet;
+use crate::ids::rule::state::{Threshold, ThresholdKind, Track, UniqueOn};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Largest number of counts; while all are in use, further keys are not limited.
+const MAX_COUNTS: usize = 65_536;
+/// Largest number of distinct ports that are kept per count.
+const MAX_PORTS: usize = 1024;
+
+type Key = (u32, Option<IpAddr>, Option<IpAddr>, u64);
+
+struct Count {
+    since: Duration,
+    seconds: u32,
+    n: u32,
+    ports: Vec<u16>,
+}
+
+/// Counts of thresholds.
+#[derive(Default)]
+pub(super) struct Thresholds {
+    counts: HashMap<Key, Count>,
+}
+
+impl Thresholds {
+    /// Counts a match and returns true if it is to be reported.
+    pub(super) fn permits(&mut self, rule: u32, t: &Threshold, packet: &Packet<'_>, flow: u64, now: Duration) -> bool {
+        let key = match t.track {
+            Track::Source => (rule, Some(packet.src), None, 0),
+            Track::Destination => (rule, None, Some(packet.dst), 0),
+            Track::Rule => (rule, None, None, 0),
+            Track::Both => (rule, Some(packet.src.min(packet.dst)), Some(packet.src.max(packet.dst)), 0),
+            Track::Flow => (rule, None, None, flow),
+        };
+        if !self.counts.contains_key(&key) && self.counts.len() >= MAX_COUNTS {
+            self.counts.retain(|_, c| now.saturating_sub(c.since) < Duration::from_secs(c.seconds.into()));
+            if self.counts.len() >= MAX_COUNTS {
+                return t.kind != ThresholdKind::DetectionFilter;
+            }
+        }
+        let period = Duration::from_secs(t.seconds.into());
+        let new = || Count { since: now, seconds: t.seconds, n: 0, ports: vec![] };
+        let count = self.counts.entry(key).or_insert_with(new);
+        if now.saturating_sub(count.since) > period {
+            *count = new();
+        }
+        match t.unique_on {
+            None => count.n = count.n.saturating_add(1),
+            Some(on) => {
+                let port = if on == UniqueOn::SourcePort { packet.src_port } else { packet.dst_port };
+                if !count.ports.contains(&port) && count.ports.len() < MAX_PORTS {
+                    count.ports.push(port);
+                }
+                count.n = count.ports.len() as u32;
+            }
+        }
+        match t.kind {
+            ThresholdKind::Limit => count.n <= t.count,
+            ThresholdKind::Both => count.n == t.count,
+            ThresholdKind::DetectionFilter => count.n > t.count,
+            ThresholdKind::Threshold => {
+                let due = count.n >= t.count;
+                if due {
+                    count.n = 0;
+                    count.ports.clear();
+                }
+                due
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Verification of payload options.
+
+use crate::ids::rule::bytes::{Field, JumpFrom, Match, MathOperator, TestOperator};
+use crate::ids::rule::content::Content;
+use crate::ids::rule::operand::Operand;
+
+/// Largest number of options that are tried for a rule and buffer.
+const MAX_STEPS: u32 = 3000;
+
+/// Returns true if all options of a list match the buffer.
+pub(super) fn matches(list: &[Match], buffer: &[u8], variables: &mut Vec<u64>) -> bool {
+    Verifier { buffer, variables, steps: MAX_STEPS }.run(list, 0)
+}
+
+struct Verifier<'a> {
+    buffer: &'a [u8],
+    variables: &'a mut Vec<u64>,
+    steps: u32,
+}
+
+impl Verifier<'_> {
+    /// Matches the options from the end of the previous match on.
+    fn run(&mut self, list: &[Match], end: usize) -> bool {
+        let Some((option, rest)) = list.split_first() else { return true };
+        let Some(steps) = self.steps.checked_sub(1) else { return false };
+        self.steps = steps;
+        let len = self.buffer.len();
+        match option {
+            Match::Content(content) => self.content(content, rest, end),
+            Match::IsDataAt { at, relative, negated } => {
+                let at = at.value(self.variables);
+                let there = if *relative { end as i64 + at <= len as i64 } else { at < len as i64 };
+                there != *negated && self.run(rest, end)
+            }
+            Match::BufferSize(size) => size.matches(len as u64) && self.run(rest, end),
+            Match::Pcre { regex, relative, negated } => {
+                let from = if *relative { end } else { 0 };
+                let buffer = self.buffer;
+                let Some(text) = buffer.get(from..) else { return false };
+                let mut at = 0;
+                while let Some(found) = regex.find_at(text, at) {
+                    if *negated {
+                        return false;
+                    }
+                    if self.run(rest, from + found.end()) {
+                        return true;
+                    }
+                    at = found.start() + 1;
+                    if at > text.len() || self.steps == 0 || !rest.first().is_some_and(Match::is_relative) {
+                        return false;
+                    }
+                }
+                *negated && self.run(rest, end)
+            }
+            Match::ByteTest { field, operator, negated, value } => {
+                let Some((read, _)) = self.read(field, end) else { return false };
+                let value = value.value(self.variables) as u64;
+                let holds = match operator {
+                    TestOperator::Less => read < value,
+                    TestOperator::Greater => read > value,
+                    TestOperator::Equal => read == value,
+                    TestOperator::AtMost => read <= value,
+                    TestOperator::AtLeast => read >= value,
+                    TestOperator::And => read & value != 0,
+                    TestOperator::Xor => read ^ value != 0,
+                };
+                holds != *negated && self.run(rest, end)
+            }
+            Match::ByteJump { field, multiplier, align, from, post_offset } => {
+                let Some((read, after)) = self.read(field, end) else { return false };
+                let mut jump = i128::from(read) * i128::from(*multiplier);
+                if *align {
+                    jump = (jump + 3) & !3;
+                }
+                jump += i128::from(post_offset.value(self.variables));
+                let target = jump
+                    + match from {
+                        JumpFrom::Field => after as i128,
+                        JumpFrom::Beginning => 0,
+                        JumpFrom::End => len as i128,
+                    };
+                let target = target.max(0);
+                target <= len as i128 && self.run(rest, target as usize)
+            }
+            Match::ByteExtract { field, multiplier, align, variable } => {
+                let Some((read, after)) = self.read(field, end) else { return false };
+                let value = read.wrapping_mul(*multiplier);
+                let value = value.checked_next_multiple_of(*align).unwrap_or(value);
+                self.set(*variable, value);
+                self.run(rest, after)
+            }
+            Match::ByteMath { field, operator, value, variable } => {
+                let Some((read, after)) = self.read(field, end) else { return false };
+                let value = value.value(self.variables) as u64;
+                let result = match operator {
+                    MathOperator::Add => read.wrapping_add(value),
+                    MathOperator::Subtract => read.wrapping_sub(value),
+                    MathOperator::Multiply => read.wrapping_mul(value),
+                    MathOperator::Divide => match read.checked_div(value) {
+                        Some(result) => result,
+                        None => return false,
+                    },
+                    MathOperator::ShiftLeft => u32::try_from(value).ok().and_then(|n| read.checked_shl(n)).unwrap_or(0),
+                    MathOperator::ShiftRight => {
+                        u32::try_from(value).ok().and_then(|n| read.checked_shr(n)).unwrap_or(0)
+                    }
+                };
+                self.set(*variable, result);
+                self.run(rest, after)
+            }
+        }
+    }
+
+    fn set(&mut self, variable: usize, value: u64) {
+        if let Some(to) = self.variables.get_mut(variable) {
+            *to = value;
+        }
+    }
+
+    fn content(&mut self, content: &Content, rest: &[Match], end: usize) -> bool {
+        let (buffer, n) = (self.buffer, content.bytes.len());
+        let len = buffer.len() as i64;
+        let value = |operand: &Option<Operand>| operand.map(|operand| operand.value(self.variables));
+        let (from, to) = if content.is_relative() {
+            let from = end as i64 + value(&content.distance).unwrap_or(0);
+            (from, value(&content.within).map_or(len, |within| from + within))
+        } else if content.startswith {
+            (0, n as i64)
+        } else {
+            let from = value(&content.offset).unwrap_or(0);
+            (from, value(&content.depth).map_or(len, |depth| from + depth))
+        };
+        let (mut at, to) = (from.clamp(0, len) as usize, to.clamp(0, len) as usize);
+        if content.endswith {
+            at = at.max(buffer.len().saturating_sub(n));
+        }
+        while at + n <= to {
+            let Some(found) = find(content, &buffer[at..to]) else { break };
+            let found_end = at + found + n;
+            if content.endswith && found_end != buffer.len() {
+                at += found + 1;
+                continue;
+            }
+            if content.negated {
+                return false;
+            }
+            if self.run(rest, found_end) {
+                return true;
+            }
+            if self.steps == 0 || !rest.first().is_some_and(Match::is_relative) {
+                return false;
+            }
+            at += found + 1;
+        }
+        content.negated && self.run(rest, end)
+    }
+
+    /// Reads a number and returns the position behind it.
+    fn read(&self, field: &Field, end: usize) -> Option<(u64, usize)> {
+        let start = if field.relative { end as i64 } else { 0 } + field.offset.value(self.variables);
+        let (start, len) = (usize::try_from(start).ok()?, usize::try_from(field.len.value(self.variables)).ok()?);
+        if start >= self.buffer.len() {
+            return None;
+        }
+        let bytes = self.buffer.get(start..start.checked_add(len)?)?;
+        let read = match field.text_base {
+            _ if len == 0 => 0,
+            Some(base) => {
+                let text = std::str::from_utf8(bytes).ok()?.trim_start();
+                let text = if base == 16 { text.trim_start_matches("0x").trim_start_matches("0X") } else { text };
+                let digits = text.find(|c: char| !c.is_digit(base)).map_or(text, |n| &text[..n]);
+                u64::from_str_radix(digits, base).ok()?
+            }
+            None if len > 8 => return None,
+            None if field.little => bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte)),
+            None => bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)),
+        };
+        let masked =
+            if field.bitmask == u64::MAX { read } else { (read & field.bitmask) >> field.bitmask.trailing_zeros() };
+        Some((masked, start + len))
+    }
+}
+
+/// Finds the first position of a content.
+fn find(content: &Content, text: &[u8]) -> Option<usize> {
+    let last = text.len().checked_sub(content.bytes.len())?;
+    (0..=last).find(|at| content.matches_at(&text[*at..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::rule::address::Variables;
+    use crate::ids::rule::parser::Parser;
+    use proptest::prelude::*;
+
+    fn check(options: &str, payload: &[u8]) -> bool {
+        let rule = format!("alert ip any any -> any any ({options} sid:1;)");
+        let rule = Parser::new(Variables::new()).rule(&rule).unwrap();
+        matches(&rule.buffers[0].1, payload, &mut vec![0; rule.variables])
+    }
+
+    #[test]
+    fn matches_options() {
+        for (options, payload, expected) in [
+            (r#"content:"b"; offset:1; depth:1;"#, "abc", true),
+            (r#"content:"c"; offset:1; depth:1;"#, "abc", false),
+            (r#"content:"AB"; nocase; startswith;"#, "abc", true),
+            (r#"content:"ab"; endswith;"#, "abcab", true),
+            (r#"content:"ab"; endswith;"#, "abc", false),
+            (r#"content:!"d";"#, "abc", true),
+            (r#"content:"a"; content:"b"; distance:1; within:1;"#, "axb", true),
+            (r#"content:"a"; content:"b"; distance:1; within:1;"#, "axxb", false),
+            (r#"content:"a"; content:"b"; within:1;"#, "axab", true),
+            (r#"content:"b"; content:"a"; distance:-2; within:1;"#, "ab", true),
+            (r#"content:"a"; isdataat:1,relative;"#, "ab", true),
+            (r#"content:"a"; isdataat:!1,relative;"#, "ba", true),
+            (r#"isdataat:3;"#, "abc", false),
+            (r#"content:"a"; bsize:<3;"#, "ab", true),
+            (r#"content:"a"; pcre:"/^B/Ri";"#, "ab", true),
+            (r#"pcre:!"/b/";"#, "abc", false),
+            (r#"byte_test:1,>,96,0;"#, "a", true),
+            (r#"byte_test:2,=,0x6261,0,little;"#, "ab", true),
+            (r#"byte_test:2,!=,12,0,string,dec;"#, "12", false),
+            (r#"byte_test:1,=,6,0,bitmask 0xf0;"#, "a", true),
+            (r#"byte_jump:1,0,string,dec; content:"x"; within:1;"#, "3abcx", true),
+            (r#"byte_extract:1,0,n,string,dec; content:"x"; offset:n; depth:1;"#, "3abx", true),
+            (
+                r#"byte_math:bytes 1, offset 0, oper +, rvalue 1, result n, string dec; content:"x"; offset:n;"#,
+                "2abx",
+                true,
+            ),
+        ] {
+            assert_eq!(check(options, payload.as_bytes()), expected, "{options} {payload}");
+        }
+    }
+
+    proptest! {
+        /// Contents with every position option, against a search of all combinations of positions.
+        #[test]
+        fn contents_match_like_a_slow_search(
+            payload in "[ab]{0,12}",
+            first in "[ab]{1,2}",
+            second in "[ab]{1,2}",
+            distance in -3i64..5,
+            more in 0i64..4,
+        ) {
+            let within = second.len() as i64 + more;
+            let expected = (0..payload.len()).any(|at| {
+                payload[at..].starts_with(&first) && {
+                    let from = (at + first.len()) as i64 + distance;
+                    (0..payload.len() as i64).any(|other| {
+                        other >= from && other + second.len() as i64 <= from + within && payload[other as usize..].starts_with(&second)
+                    })
+                }
+            });
+            let options = format!("content:\"{first}\"; content:\"{second}\"; distance:{distance}; within:{within};");
+            prop_assert_eq!(check(&options, payload.as_bytes()), expected, "{} {}", options, payload);
+        }
+    }
+}

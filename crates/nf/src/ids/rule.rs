@@ -1,0 +1,123 @@
+//! Rules of the Snort and Suricata language.
+
+pub(super) mod address;
+pub(super) mod bytes;
+pub(super) mod content;
+pub(super) mod header;
+pub(super) mod number;
+pub(super) mod operand;
+pub(super) mod parser;
+pub(super) mod state;
+mod text;
+
+use address::{Addresses, Ports};
+use header::HeaderCheck;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use state::{FlowOption, StateOption, Threshold};
+
+/// Action of a rule, in the default order of evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Action {
+    /// Packets pass without further inspection.
+    Pass,
+    /// Packets are dropped in prevent mode, with an alert.
+    Drop,
+    /// As drop, counted separately.
+    Reject,
+    /// An alert is logged.
+    Alert,
+}
+
+/// Protocol of a rule's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Ip,
+    Ipv4,
+    Ipv6,
+    Tcp,
+    /// TCP, packets only.
+    TcpPacket,
+    /// TCP, reassembled streams only.
+    TcpStream,
+    Udp,
+    Icmp,
+    Sctp,
+}
+
+/// Bytes that a list of payload options is applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Buffer {
+    Payload,
+    Ipv4Header,
+    Ipv6Header,
+    TcpHeader,
+    UdpHeader,
+    Icmpv4Header,
+    Icmpv6Header,
+}
+
+/// A rule.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub action: Action,
+    pub protocol: Protocol,
+    pub src: Addresses,
+    pub dst: Addresses,
+    pub src_ports: Ports,
+    pub dst_ports: Ports,
+    pub both_directions: bool,
+    pub msg: String,
+    pub sid: u32,
+    pub gid: u32,
+    pub rev: u32,
+    pub classtype: String,
+    pub priority: u8,
+    pub checks: Vec<HeaderCheck>,
+    pub flow: Vec<FlowOption>,
+    pub states: Vec<StateOption>,
+    pub noalert: bool,
+    pub threshold: Option<Threshold>,
+    /// Options of each buffer, in the order of the rule.
+    pub buffers: Vec<(Buffer, Vec<bytes::Match>)>,
+    /// Number of variables of byte_extract and byte_math.
+    pub variables: usize,
+}
+
+impl Rule {
+    /// Returns true if the rule only has addresses and a protocol: it is matched once per flow and direction.
+    pub(super) fn is_ip_only(&self) -> bool {
+        self.has_only_addresses() && !self.src.has_negation() && !self.dst.has_negation()
+    }
+
+    /// Returns true if the rule has no option that depends on a packet.
+    pub(super) fn has_only_addresses(&self) -> bool {
+        self.buffers.is_empty()
+            && self.checks.is_empty()
+            && self.flow.is_empty()
+            && self.src_ports.is_any()
+            && self.dst_ports.is_any()
+            && !matches!(self.protocol, Protocol::TcpPacket | Protocol::TcpStream)
+            && self.states.iter().all(|s| !s.reads())
+    }
+
+    /// Returns true if the payload options are applied to reassembled streams.
+    pub(super) fn uses_stream(&self) -> bool {
+        let tcp = matches!(
+            self.protocol,
+            Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6 | Protocol::Tcp | Protocol::TcpStream
+        );
+        tcp && self.checks.is_empty()
+            && !self.buffers.is_empty()
+            && self.buffers.iter().all(|(buffer, _)| *buffer == Buffer::Payload)
+            && !self.flow.contains(&FlowOption::NoStream)
+    }
+
+    /// Returns true if the payload options are applied to packets, although their bytes are part of a stream.
+    pub(super) fn uses_packets(&self) -> bool {
+        let stream_only = self.protocol == Protocol::TcpStream || self.flow.contains(&FlowOption::OnlyStream);
+        let positioned = self.buffers.iter().flat_map(|(_, list)| list).any(bytes::Match::is_positioned);
+        !stream_only && (!self.uses_stream() || positioned)
+    }
+}

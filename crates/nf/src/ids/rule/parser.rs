@@ -1,0 +1,423 @@
+//! Parsing of rule files.
+
+use super::address::{Addresses, Ports, Variables};
+use super::bytes::{self, Match};
+use super::content::{Content, parse_bytes};
+use super::header::HeaderCheck;
+use super::number::Comparison;
+use super::operand::{Operand, VariableNames, operand};
+use super::text::{split_options, split_words, unquote};
+use super::{Action, Buffer, Protocol, Rule, state};
+use diagnostics::Diagnostic;
+use std::collections::HashMap;
+
+/// Longest rule in bytes.
+const MAX_LEN: usize = 64 * 1024;
+
+/// Parser of rules; numbers the bits that they name.
+#[derive(Debug, Default)]
+pub(in crate::ids) struct Parser {
+    variables: Variables,
+    bits: HashMap<String, u32>,
+}
+
+impl Parser {
+    pub(in crate::ids) fn new(variables: Variables) -> Self {
+        Parser { variables, bits: HashMap::new() }
+    }
+
+    /// Returns the rules of a file, and a diagnostic for each rule that is refused.
+    pub(in crate::ids) fn parse(&mut self, file: &str, text: &str) -> (Vec<Rule>, Vec<Diagnostic>) {
+        let (mut rules, mut refused) = (vec![], vec![]);
+        let (mut whole, mut first) = (String::new(), 0);
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if whole.is_empty() {
+                first = at + 1;
+                if line.starts_with('#') {
+                    continue;
+                }
+            }
+            if let Some(part) = line.strip_suffix('\\')
+                && whole.len() + part.len() < MAX_LEN
+            {
+                whole.push_str(part);
+                continue;
+            }
+            whole.push_str(line);
+            let rule = std::mem::take(&mut whole);
+            if rule.is_empty() {
+                continue;
+            }
+            match self.rule(&rule) {
+                Ok(rule) => rules.push(rule),
+                Err(problem) => {
+                    let shown: String = rule.chars().take(200).collect();
+                    let d = Diagnostic::new(format!("{file}:{first}: the rule is refused: {problem}"));
+                    refused.push(d.value(shown).remedy("correct or remove the rule; the others are in effect"));
+                }
+            }
+        }
+        (rules, refused)
+    }
+
+    /// Parses one rule.
+    pub(in crate::ids) fn rule(&mut self, text: &str) -> Result<Rule, String> {
+        if text.len() > MAX_LEN {
+            return Err(format!("the rule is longer than {MAX_LEN} bytes"));
+        }
+        let (header, options) = text.split_once('(').ok_or("no parenthesis follows the header")?;
+        let options = options.trim().strip_suffix(')').ok_or("the last parenthesis is missing")?;
+        let words = split_words(header);
+        let [action, protocol, src, src_ports, arrow, dst, dst_ports] = &words[..] else {
+            return Err("the header is not: ACTION PROTOCOL ADDRESS PORT -> ADDRESS PORT".into());
+        };
+        let both_directions = match arrow.as_str() {
+            "->" => false,
+            "<>" => true,
+            other => return Err(format!("{other}: not a direction")),
+        };
+        let rule = Rule {
+            action: action_of(action)?,
+            protocol: protocol_of(protocol)?,
+            src: Addresses::parse(src, &self.variables)?,
+            dst: Addresses::parse(dst, &self.variables)?,
+            src_ports: Ports::parse(src_ports, &self.variables)?,
+            dst_ports: Ports::parse(dst_ports, &self.variables)?,
+            both_directions,
+            msg: String::new(),
+            sid: 0,
+            gid: 1,
+            rev: 0,
+            classtype: String::new(),
+            priority: 3,
+            checks: vec![],
+            flow: vec![],
+            states: vec![],
+            noalert: false,
+            threshold: None,
+            buffers: vec![],
+            variables: 0,
+        };
+        let mut build = Builder { rule, buffer: Buffer::Payload, names: HashMap::new(), bits: &mut self.bits };
+        for (name, value) in split_options(options)? {
+            build.option(&name, value.as_deref()).map_err(|problem| format!("{name}: {problem}"))?;
+        }
+        build.finish()
+    }
+}
+
+fn action_of(text: &str) -> Result<Action, String> {
+    Ok(match text {
+        "alert" => Action::Alert,
+        "pass" => Action::Pass,
+        "drop" => Action::Drop,
+        "reject" | "rejectsrc" | "rejectdst" | "rejectboth" => Action::Reject,
+        other => return Err(format!("{other}: not an action")),
+    })
+}
+
+fn protocol_of(text: &str) -> Result<Protocol, String> {
+    Ok(match text {
+        "ip" | "any" => Protocol::Ip,
+        "ipv4" | "ip4" => Protocol::Ipv4,
+        "ipv6" | "ip6" => Protocol::Ipv6,
+        "tcp" => Protocol::Tcp,
+        "tcp-pkt" => Protocol::TcpPacket,
+        "tcp-stream" => Protocol::TcpStream,
+        "udp" => Protocol::Udp,
+        "icmp" => Protocol::Icmp,
+        "sctp" => Protocol::Sctp,
+        other => return Err(format!("{other}: this protocol is not supported")),
+    })
+}
+
+/// Rule under construction.
+struct Builder<'a> {
+    rule: Rule,
+    buffer: Buffer,
+    names: VariableNames,
+    bits: &'a mut HashMap<String, u32>,
+}
+
+impl Builder<'_> {
+    fn option(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        let text = value.unwrap_or("");
+        if let Some(check) = HeaderCheck::parse(name, text) {
+            self.rule.checks.push(check?);
+            return Ok(());
+        }
+        let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text}: not a number"));
+        let bits = &mut *self.bits;
+        let mut number_of = |bit: &str| {
+            let next = bits.len() as u32;
+            *bits.entry(bit.to_owned()).or_insert(next)
+        };
+        match name {
+            "msg" => self.rule.msg = unescape(unquote(text)?.1),
+            "sid" => self.rule.sid = number(text)?,
+            "gid" => self.rule.gid = number(text)?,
+            "rev" => self.rule.rev = number(text)?,
+            "classtype" => {
+                text.clone_into(&mut self.rule.classtype);
+                if self.rule.priority == 3 {
+                    self.rule.priority = class_priority(text);
+                }
+            }
+            "priority" => {
+                self.rule.priority = text.parse().ok().filter(|n| *n > 0).ok_or("write 1 to 255")?;
+            }
+            "reference" | "metadata" | "target" => {}
+            "noalert" => self.rule.noalert = true,
+            "alert" => self.rule.noalert = false,
+            "flow" => self.rule.flow.extend(state::parse_flow(text)?),
+            "flowbits" => match state::parse_flowbits(text, &mut number_of)? {
+                Some(option) => self.rule.states.push(option),
+                None => self.rule.noalert = true,
+            },
+            "xbits" => match state::parse_xbits(text, &mut number_of)? {
+                Some(option) => self.rule.states.push(option),
+                None => self.rule.noalert = true,
+            },
+            "threshold" => self.threshold(state::parse_threshold(text, false)?)?,
+            "detection_filter" => self.threshold(state::parse_threshold(text, true)?)?,
+            "ipv4.hdr" => self.buffer = Buffer::Ipv4Header,
+            "ipv6.hdr" => self.buffer = Buffer::Ipv6Header,
+            "tcp.hdr" => self.buffer = Buffer::TcpHeader,
+            "udp.hdr" => self.buffer = Buffer::UdpHeader,
+            "icmpv4.hdr" => self.buffer = Buffer::Icmpv4Header,
+            "icmpv6.hdr" => self.buffer = Buffer::Icmpv6Header,
+            "pkt_data" => self.buffer = Buffer::Payload,
+            "content" | "uricontent" if name == "content" => {
+                let (negated, quoted) = unquote(text)?;
+                self.push(Match::Content(Content { bytes: parse_bytes(quoted)?, negated, ..Content::default() }));
+            }
+            "isdataat" => {
+                let option = bytes::parse_is_data_at(text, &self.names)?;
+                self.push(option);
+            }
+            "bsize" => self.push(Match::BufferSize(Comparison::parse(text, u32::MAX.into())?)),
+            "pcre" => {
+                let (negated, quoted) = unquote(text)?;
+                self.push(bytes::parse_pcre(quoted, negated)?);
+            }
+            "byte_test" => {
+                let option = bytes::parse_byte_test(text, &self.names)?;
+                self.push(option);
+            }
+            "byte_jump" => {
+                let option = bytes::parse_byte_jump(text, &self.names)?;
+                self.push(option);
+            }
+            "byte_extract" => {
+                let option = bytes::parse_byte_extract(text, &mut self.names)?;
+                self.push(option);
+            }
+            "byte_math" => {
+                let option = bytes::parse_byte_math(text, &mut self.names)?;
+                self.push(option);
+            }
+            "nocase" | "offset" | "depth" | "distance" | "within" | "startswith" | "endswith" | "rawbytes"
+            | "fast_pattern" => return self.modifier(name, value),
+            _ => return Err("this option is not supported".into()),
+        }
+        Ok(())
+    }
+
+    fn threshold(&mut self, threshold: state::Threshold) -> Result<(), String> {
+        match self.rule.threshold.replace(threshold) {
+            None => Ok(()),
+            Some(_) => Err("the rule has two thresholds".into()),
+        }
+    }
+
+    fn push(&mut self, option: Match) {
+        match self.rule.buffers.iter_mut().find(|(buffer, _)| *buffer == self.buffer) {
+            Some((_, list)) => list.push(option),
+            None => self.rule.buffers.push((self.buffer, vec![option])),
+        }
+    }
+
+    fn modifier(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        let names = &self.names;
+        let list = self.rule.buffers.iter_mut().find(|(buffer, _)| *buffer == self.buffer);
+        let last = list.and_then(|(_, list)| {
+            list.iter_mut().rev().find_map(|option| if let Match::Content(c) = option { Some(c) } else { None })
+        });
+        let content = last.ok_or("no content precedes")?;
+        let parsed = || operand(value.ok_or("the number is missing")?, names);
+        let set = |to: &mut Option<Operand>| match to.replace(parsed()?) {
+            None => Ok(()),
+            Some(_) => Err("the content has this option twice".to_owned()),
+        };
+        match name {
+            "nocase" => content.nocase = true,
+            "offset" => set(&mut content.offset)?,
+            "depth" => {
+                set(&mut content.depth)?;
+                if matches!(content.depth, Some(Operand::Number(n)) if n < content.bytes.len() as i64) {
+                    return Err("the depth is less than the length of the content".into());
+                }
+            }
+            "distance" => set(&mut content.distance)?,
+            "within" => {
+                set(&mut content.within)?;
+                if matches!(content.within, Some(Operand::Number(n)) if n < content.bytes.len() as i64) {
+                    return Err("within is less than the length of the content".into());
+                }
+            }
+            "startswith" => content.startswith = true,
+            "endswith" => content.endswith = true,
+            "fast_pattern" => {
+                content.fast_pattern = true;
+                match value.map(str::trim) {
+                    None | Some("only") => {}
+                    Some(chop) => {
+                        let part = chop.split_once(',').and_then(|(at, len)| {
+                            Some((at.trim().parse::<usize>().ok()?, len.trim().parse::<usize>().ok()?))
+                        });
+                        let len = content.bytes.len();
+                        let part = part.filter(|(at, n)| *n > 0 && at.checked_add(*n).is_some_and(|end| end <= len));
+                        content.chop = Some(part.ok_or("write: fast_pattern:OFFSET,LENGTH within the content")?);
+                    }
+                }
+            }
+            _ => {}
+        }
+        let positioned = content.offset.is_some() || content.depth.is_some();
+        if content.is_relative() && (positioned || content.startswith) {
+            return Err("distance and within contradict offset, depth and startswith".into());
+        }
+        if content.startswith && positioned {
+            return Err("startswith contradicts offset and depth".into());
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Rule, String> {
+        if self.rule.sid == 0 {
+            return Err("sid is missing or 0".into());
+        }
+        self.rule.variables = self.names.len();
+        let protocol = self.rule.protocol;
+        for (buffer, _) in &self.rule.buffers {
+            let fits = match buffer {
+                Buffer::TcpHeader => matches!(protocol, Protocol::Tcp | Protocol::TcpPacket),
+                Buffer::UdpHeader => protocol == Protocol::Udp,
+                _ => true,
+            };
+            if !fits {
+                return Err(format!("{buffer:?}: the protocol of the rule has no such header"));
+            }
+        }
+        Ok(self.rule)
+    }
+}
+
+fn unescape(text: &str) -> String {
+    let (mut out, mut escaped) = (String::new(), false);
+    for c in text.chars() {
+        if c == '\\' && !escaped {
+            escaped = true;
+        } else {
+            out.push(c);
+            escaped = false;
+        }
+    }
+    out
+}
+
+/// Returns the usual priority of a class, 1 to 4.
+fn class_priority(class: &str) -> u8 {
+    match class {
+        "attempted-admin"
+        | "attempted-user"
+        | "successful-admin"
+        | "successful-user"
+        | "unsuccessful-user"
+        | "trojan-activity"
+        | "web-application-attack"
+        | "shellcode-detect"
+        | "policy-violation"
+        | "inappropriate-content"
+        | "command-and-control"
+        | "credential-theft"
+        | "exploit-kit"
+        | "domain-c2"
+        | "targeted-activity" => 1,
+        "attempted-dos"
+        | "attempted-recon"
+        | "bad-unknown"
+        | "denial-of-service"
+        | "misc-attack"
+        | "rpc-portmap-decode"
+        | "successful-dos"
+        | "successful-recon-largescale"
+        | "successful-recon-limited"
+        | "suspicious-filename-detect"
+        | "suspicious-login"
+        | "system-call-detect"
+        | "unusual-client-port-connection"
+        | "web-application-activity"
+        | "default-login-attempt" => 2,
+        "tcp-connection" => 4,
+        _ => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(rule: &str) -> Result<Rule, String> {
+        Parser::new(Variables::from([("HOME_NET".into(), "10.0.0.0/8".into())])).rule(rule)
+    }
+
+    #[test]
+    fn parses_rules() {
+        let rule = "alert tcp $HOME_NET any -> [1.2.3.4, !5.6.7.8] 80:90 (msg:\"a\\;b (c)\"; content:\"x|3b|y\"; nocase; depth:9; \
+                    pcre:\"/a;b/iR\"; flags:S,12; flow:established,to_server; classtype:bad-unknown; sid:7; rev:2;)";
+        let rule = parse(rule).unwrap();
+        assert_eq!((rule.msg.as_str(), rule.sid, rule.rev, rule.priority), ("a;b (c)", 7, 2, 2));
+        assert_eq!((rule.checks.len(), rule.flow.len(), rule.buffers[0].1.len()), (1, 2, 2));
+    }
+
+    #[test]
+    fn refuses_invalid_and_unsupported_options() {
+        for option in [
+            "content:\"\"",
+            "nocase",
+            "content:\"ab\"; depth:1",
+            "content:\"a\"; offset:1; distance:1",
+            "http.uri; content:\"a\"",
+            "geoip:src,DE",
+            "pcre:\"/(?=a)/\"",
+            "pcre:\"/(a)\\1/\"",
+            "byte_test:1,=,x,0",
+            "byte_jump:4,0,dce",
+            "flags:X",
+            "flow:up",
+            "flowbits:set,a|b",
+            "threshold:type limit, track by_src, count 0, seconds 1",
+            "ttl:256",
+        ] {
+            let rule = format!("alert ip any any -> any any ({option}; sid:1;)");
+            assert!(parse(&rule).is_err(), "{option}");
+        }
+        for rule in
+            ["", "alert ip any any -> any any", "alert ip any any (sid:1;)", "alert ip any any -> any any (msg:\"x;)"]
+        {
+            assert!(parse(rule).is_err(), "{rule}");
+        }
+    }
+
+    #[test]
+    fn loads_the_rules_beside_a_refused_one() {
+        let text = "# comment\nalert ip any any -> any any (sid:1;)\n\nalert ip any any \\\n -> any any (foo; sid:2;)\n\
+                    alert ip any any -> any any \\\n (sid:3;)\n";
+        let (rules, refused) = Parser::new(Variables::new()).parse("test.rules", text);
+        assert_eq!(rules.iter().map(|rule| rule.sid).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(refused.len(), 1);
+        assert!(refused[0].to_string().contains("test.rules:4"), "{}", refused[0]);
+    }
+}
