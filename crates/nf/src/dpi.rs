@@ -12,6 +12,7 @@ mod stream_start;
 use crate::checksum_delta::ChecksumDelta;
 use crate::classification::Classification;
 pub use application::Application;
+use application::UNKNOWN;
 use counts::{Counts, Outcome};
 use detector::{Detector, Flow, Limits, State};
 use diagnostics::Diagnostic;
@@ -80,8 +81,6 @@ impl Default for Settings {
 const AGEING_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of parts: the whole tables are searched in a second.
 const AGEING_PARTS: usize = 1000;
-/// Name of flows whose application is not known.
-const UNKNOWN: &str = "unknown";
 
 graph::named_enum! {
     enum DropReason {

@@ -4,56 +4,29 @@ mod flow_counts;
 mod flow_exporter;
 mod flow_record;
 mod ipfix;
+mod plain;
+mod settings;
 mod top_flows;
 
 use crate::bits::for_each_bit;
 use diagnostics::Diagnostic;
 use flow_counts::{CounterId, FlowCounter};
-use flow_exporter::{ExportSettings, FlowExporter};
+use flow_exporter::FlowExporter;
 use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Either, Named, Nf, Node, Spread, StatsTable};
 use packet::Batch;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use plain::plain4;
+use settings::{Settings, no_table};
 use std::sync::Arc;
 use std::time::Duration;
-use tables::flow::{CAPACITY_MOST, FlowTable, Full, Settings as TableSettings, Tuple4, Tuple6};
-use top_flows::TopFlows;
+use tables::flow::{FlowTable, Full, Settings as TableSettings, Tuple4, Tuple6};
+use top_flows::{AGEING_INTERVAL, AGEING_PARTS, COLUMNS, TopFlows};
 use wire::flow::FiveTuple;
-use wire::{EtherType, Ethernet, IpProtocol, Ipv4};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `monitor`: counts packets and bytes of every flow, and exports flows.
 pub struct Monitor;
 
-/// Settings of [`Monitor`].
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// Maximum number of flows per core and IP version, 64 bytes each for IPv4 and 128 for IPv6, twice as many with
-    /// `export`. If the table is full, the flow that has been idle longest of sixteen is evicted.
-    flows: u32,
-    /// Seconds without a packet after which a flow expires, 1 to 1000000.
-    idle: u32,
-    /// Number of largest flows by bytes in the statistics table, up to 1048576. Workers build the table: keep it short.
-    top: u32,
-    /// Export of flows that have ended.
-    export: Option<ExportSettings>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings { flows: 65_536, idle: 60, top: 10, export: None }
-    }
-}
-
 /// Maximum of the setting `top`.
 const TOP_MAX: u32 = 1 << 20;
-/// Interval at which a part of the tables is searched for expired flows.
-const AGEING_INTERVAL: Duration = Duration::from_millis(1);
-/// Number of parts: the whole tables are searched in a second.
-const AGEING_PARTS: usize = 1000;
-const COLUMNS: [&str; 7] = ["bytes", "packets", "source", "port", "destination", "port", "protocol"];
-
 impl Nf for Monitor {
     type Settings = Settings;
     const KIND: &'static str = "monitor";
@@ -99,12 +72,6 @@ impl Nf for Monitor {
     }
 }
 
-/// Returns the problem of flow tables that cannot be created.
-fn no_table(flows: u32, error: &tables::flow::Error) -> Diagnostic {
-    let remedy = format!("write 1 to {CAPACITY_MOST}, as memory permits");
-    Diagnostic::new(error.to_string()).key("flows").value(flows).remedy(remedy)
-}
-
 struct MonitorNode {
     v4: FlowCounter<Tuple4>,
     v6: FlowCounter<Tuple6>,
@@ -119,33 +86,6 @@ struct MonitorNode {
     counters: Counters<CounterId>,
     /// The flows of IPv4 and of IPv6.
     bounded_tables: [BoundedTable; 2],
-}
-
-/// First headers of a TCP or UDP packet over IPv4.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct Plain4 {
-    ethernet: Ethernet,
-    /// First bytes of the IPv4 header.
-    ip: [u8; 12],
-    /// Addresses and ports.
-    tuple: [u8; 12],
-}
-
-/// Returns the key of an untagged, unfragmented TCP or UDP packet over IPv4 without options.
-#[inline(always)]
-fn plain4(frame: &[u8]) -> Option<Tuple4> {
-    let (h, _) = Plain4::ref_from_prefix(frame).ok()?;
-    let [version, _, total_high, total_low, _, _, flags, offset, _, protocol, _, _] = h.ip;
-    let total = usize::from(u16::from_be_bytes([total_high, total_low]));
-    let plain = h.ethernet.ether_type() == EtherType::IPV4
-        && version == 0x45
-        && total >= size_of::<Ipv4>() + 4
-        && total <= frame.len() - size_of::<Ethernet>()
-        // "don't fragment" is the only flag that may be set
-        && u16::from_le_bytes([flags, offset]) & 0xff3f == 0
-        && matches!(IpProtocol(protocol), IpProtocol::TCP | IpProtocol::UDP);
-    plain.then(|| Tuple4::of_wire(&h.tuple, protocol))
 }
 
 impl MonitorNode {

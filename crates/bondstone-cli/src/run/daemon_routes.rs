@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use fpm::{Hop, Message, MessageError, NextHop, NextHops, Target, Verdict};
 use ipnet::IpNet;
 use nf::live::{InstalledHop, InstalledTarget, LiveVrf};
-use route_objects::{RouteObjects, Use};
+use route_objects::{Key, RouteObjects, Use};
 pub(super) use router::Router;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -22,9 +22,6 @@ const NEXT_HOPS_MAX: usize = 1 << 17;
 /// Maximum number of routes that wait for their next-hop object, and of the bytes of each.
 const WAITING_MAX: usize = 1 << 14;
 const WAITING_BYTES_MAX: usize = 1024;
-
-/// Routing table and prefix of a route.
-type Key = (u32, IpNet);
 
 /// Numbers of the messages of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,8 @@
 //! Names and numbers of application protocols.
 
+/// Name of flows whose application is not known.
+pub(super) const UNKNOWN: &str = "unknown";
+
 macro_rules! applications {
     ($($number:literal $variant:ident $name:literal)*) => {
         /// An application protocol.

@@ -1,7 +1,7 @@
 //! Counts of flows, packets and bytes by application and by group of hosts.
 
+use super::application::{Application, UNKNOWN};
 use super::detector::Flow;
-use super::{Application, UNKNOWN};
 use graph::Row;
 
 /// Columns of the statistics table.

@@ -2,43 +2,20 @@
 
 use super::flow_record::{FlowRecord, PacketInfo};
 use super::ipfix::{EndReason, ExportedFlow, FlowRecords};
-use super::plain4;
-use super::top_flows::TopFlows;
-use super::{AGEING_INTERVAL, AGEING_PARTS, COLUMNS, Settings};
+use super::plain::plain4;
+use super::settings::{ExportSettings, Settings, no_table};
+use super::top_flows::{AGEING_INTERVAL, AGEING_PARTS, COLUMNS, TopFlows};
 use crate::Classification;
 use crate::export::{Export, ipfix};
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Node, StatsTable};
 use packet::{BURST, Batch, Packet};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tables::flow::{FlowKey, FlowTable, Full, Lookup, Prepared, Settings as TableSettings, Tuple4, Tuple6};
 use wire::IpProtocol;
 use wire::flow::FiveTuple;
-
-/// Export of flows to a collector.
-#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct ExportSettings {
-    /// Address and port of the collector, which receives IPFIX over UDP: "192.0.2.1:4739".
-    to: String,
-    /// Seconds after which a flow that still has packets is exported, and its counts begin again, 1 to 86400. The setting
-    /// `idle` of the monitor is the inactive timeout.
-    active: u32,
-    /// True if both directions are one flow (RFC 5103), whose first packet decides which one is the forward direction.
-    pub(super) biflows: bool,
-    /// One of this number of packets is counted (systematic count-based sampling, RFC 5475 §5.1), 1 to 65535.
-    sample: u32,
-}
-
-impl Default for ExportSettings {
-    fn default() -> Self {
-        ExportSettings { to: String::new(), active: 60, biflows: false, sample: 1 }
-    }
-}
 
 graph::named_enum! {
     /// Counters.
@@ -255,7 +232,7 @@ impl FlowExporter {
             let d = Diagnostic::new("sampling interval is out of range").key("export.sample").value(sample);
             return Err(d.remedy("write 1 to 65535; with 100, one of a hundred packets is counted"));
         }
-        let invalid = |e| super::no_table(settings.flows, &e);
+        let invalid = |e| no_table(settings.flows, &e);
         let counters = Counters::default();
         let records = FlowRecords { has_biflows: *biflows, sample: *sample };
         let domain = cx.copy.0 as u32 + 1;

@@ -3,8 +3,16 @@
 use graph::Row;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 use wire::IpProtocol;
 use wire::flow::FiveTuple;
+
+/// Interval at which a part of the tables is searched for expired flows.
+pub(super) const AGEING_INTERVAL: Duration = Duration::from_millis(1);
+/// Number of parts: the whole tables are searched in a second.
+pub(super) const AGEING_PARTS: usize = 1000;
+/// Columns of the statistics table.
+pub(super) const COLUMNS: [&str; 7] = ["bytes", "packets", "source", "port", "destination", "port", "protocol"];
 
 /// Largest flows of a search through the tables.
 pub(super) struct TopFlows {

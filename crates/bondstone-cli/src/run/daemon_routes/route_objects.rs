@@ -1,9 +1,11 @@
 //! Next-hop objects of routes, for full tables of many tenants in few bytes per route.
 
-use super::Key;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Routing table and prefix of a route.
+pub(super) type Key = (u32, IpNet);
 
 /// Number of a next-hop object, and routing table of routes that use it.
 pub(super) type Use = (u32, u32);
