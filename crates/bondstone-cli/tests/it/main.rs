@@ -16,6 +16,7 @@ mod control_plane_faults;
 mod control_plane_guides;
 mod convergence;
 mod cores;
+mod cpe;
 mod deploy;
 mod doctor;
 mod duts;

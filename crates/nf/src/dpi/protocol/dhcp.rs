@@ -8,7 +8,7 @@ const COOKIE: (usize, u32) = (236, 0x6382_5363);
 
 /// Recognises BOOTP messages with options (RFC 2131 §2) and DHCPv6 messages (RFC 8415 §8).
 pub(super) fn recognise(payload: &[u8], context: &Context) -> Verdict {
-    if let [1 | 2, 1..=37, ..=16, ..] = payload
+    if let [1 | 2, 1..=37, (..=16), ..] = payload
         && be32(payload, COOKIE.0) == Some(COOKIE.1)
     {
         return Verdict::Match;

@@ -23,7 +23,7 @@ pub(super) fn recognise(payload: &[u8], context: &Context) -> Verdict {
             Verdict::of(counts.iter().all(|count| *count <= 256) && counts != [0; 4] && payload.len() >= 13)
         }
         Transport::Udp => {
-            let [0x10..=0x16, ..=0x0f, ..] = payload else { return Verdict::NoMatch };
+            let [0x10..=0x16, (..=0x0f), ..] = payload else { return Verdict::NoMatch };
             let source = be32(payload, 4).unwrap_or_default();
             let names = payload.get(14..).is_some_and(is_name);
             Verdict::of(context.uses_port(&[138]) && source != 0 && names && !contains(payload, b"\xffSMB"))
