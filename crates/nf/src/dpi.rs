@@ -276,13 +276,14 @@ struct Engine {
 impl Engine {
     /// Counts a packet of a flow, and inspects it if the flow is not decided.
     #[inline(always)]
-    fn packet(&mut self, flow: &mut Flow, headers: &Headers, frame: &[u8]) -> [u8; 2] {
+    fn packet(&mut self, flow: &mut Flow, headers: &Headers, frame: &[u8]) -> Option<[u8; 2]> {
         if flow.state == State::Final {
             self.counts.add(flow.application, flow.group, frame.len());
         } else {
             self.inspect(flow, headers, frame);
         }
-        [flow.application, flow.group]
+        let is_decided = flow.state == State::Final || flow.application != 0;
+        is_decided.then_some([flow.application, flow.group])
     }
 
     #[inline(never)]
@@ -325,7 +326,7 @@ impl Engine {
         now: u32,
         batch: &Batch,
         headers: &[Option<Headers>; BURST],
-        found: &mut [[u8; 2]; BURST],
+        found: &mut [Option<[u8; 2]>; BURST],
     ) {
         let n = core::mem::take(&mut flows.n).min(BURST);
         let Flows { table, keys, at, .. } = flows;
@@ -389,19 +390,21 @@ impl DpiNode {
 
     /// Drops and marks packets, and sets their classification.
     #[inline(always)]
-    fn apply(&mut self, cx: &mut Context<'_>, found: &[[u8; 2]; BURST], batch: &mut Batch) {
+    fn apply(&mut self, cx: &mut Context<'_>, found: &[Option<[u8; 2]>; BURST], batch: &mut Batch) {
         let (mut dropped, mut marked, mut at) = (0u64, 0, 0);
         let treatments = &self.treatments;
         batch.for_each(
             #[inline(always)]
             |packet| {
-                let [application, group] = found[at & (BURST - 1)];
+                let outcome = found[at & (BURST - 1)];
+                let [application, group] = outcome.unwrap_or_default();
                 let mut classification = packet.meta().metadata::<Classification>().unwrap_or_default();
                 classification.application = application.into();
                 packet.meta_mut().set_metadata(classification);
                 if treatments.any {
                     let treatment = treatments.get(application, group);
-                    dropped |= u64::from(treatment.drop) << at;
+                    // packets without a flow, and those before the decision, pass
+                    dropped |= u64::from(treatment.drop && outcome.is_some()) << at;
                     if let Some(dscp) = treatment.mark.filter(|_| !treatment.drop) {
                         marked += u64::from(mark(packet.data_mut(), dscp));
                     }
@@ -510,7 +513,7 @@ impl Node for DpiNode {
             },
         );
         let now = self.clock(cx);
-        let mut found = [[0; 2]; BURST];
+        let mut found = [None; BURST];
         self.engine.look_up(&mut self.v4, now, batch, &headers, &mut found);
         if self.v6.n != 0 {
             self.engine.look_up(&mut self.v6, now, batch, &headers, &mut found);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Largest number of queued records; further ones are lost and counted.
 const QUEUE_LEN: usize = 16_384;
@@ -69,6 +70,22 @@ impl<R> Export<R> {
         let Some(records) = &self.records else { return };
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = records.try_send(record) {
             self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Queues a record, and waits for room until `deadline`. Not for the packet path.
+    pub(crate) fn send_until(&self, mut record: R, deadline: Instant) {
+        let Some(records) = &self.records else { return };
+        loop {
+            match records.try_send(record) {
+                Ok(()) => return,
+                Err(TrySendError::Full(returned)) if Instant::now() < deadline => record = returned,
+                Err(_) => {
+                    self.lost.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -671,14 +671,14 @@ impl Worker {
                 self.end_observation();
             }
             let interval = self.graph.timer_interval().filter(|_| !matches!(self.order, ServiceOrder::Timestamps(_)));
-            self.short_interval = interval
-                .map(|interval| self.cycles_per_ms * interval.as_micros() as u64 / 1000)
-                .filter(|cycles| *cycles < self.cycles_per_ms);
+            let interval = interval.filter(|interval| *interval < Duration::from_millis(1));
+            self.short_interval = interval.map(|interval| self.cycles_per_ms * interval.as_micros() as u64 / 1000);
             // the time spent in timers is no gap
             self.last_clock = clock::cycles();
             self.busy.add_timers(self.last_clock.saturating_sub(now));
         } else if self.short_interval.is_some_and(|cycles| now.wrapping_sub(self.last_short_timer) >= cycles) {
             self.last_short_timer = now;
+            self.outputs.backpressure = false;
             self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
             self.outputs.run_local(&mut self.graph);
             self.last_clock = clock::cycles();

@@ -176,23 +176,23 @@ impl Daemons {
 
     /// Starts daemons that do not run, and configures them when all do.
     pub(super) fn poll(&mut self) {
-        let mut all_run = true;
+        let (mut all_run, mut has_zebra) = (true, false);
         let socket = self.folder.join(ZEBRA_SOCKET);
         for daemon in &mut self.daemons {
+            let is_zebra = daemon.name == "zebra";
             if daemon.process.is_none() {
-                match daemon.name.as_str() {
+                if is_zebra {
                     // ignore errors: there is none
-                    "zebra" => drop(std::fs::remove_file(&socket)),
-                    // a neighbor takes back its routes from a bgpd that has none of zebra
-                    _ if !socket.exists() => {
-                        all_run = false;
-                        continue;
-                    }
-                    _ => {}
+                    let _ = std::fs::remove_file(&socket);
+                } else if !has_zebra {
+                    // a bgpd without zebra would withdraw its routes from its neighbors
+                    all_run = false;
+                    continue;
                 }
             }
             let ended = daemon.poll(&self.tenant, &self.folder);
             self.is_configured &= !ended;
+            has_zebra |= is_zebra && daemon.process.is_some() && socket.exists();
             all_run &= daemon.process.is_some() && self.folder.join(format!("{}.vty", daemon.name)).exists();
         }
         match &mut self.vtysh {
@@ -303,11 +303,10 @@ impl Daemons {
             let _ = vtysh.kill();
             let _ = vtysh.wait();
         }
-        // they were to be replaced
+        // daemons of a killed supervisor that have not been replaced yet
         for daemon in &self.daemons {
-            if let Some(pid) = daemon.namespace.and_then(|namespace| orphan(&daemon.name, namespace)) {
-                send(pid, Signal::KILL);
-            }
+            let orphans = daemon.namespace.map(|namespace| orphans(&daemon.name, namespace));
+            orphans.into_iter().flatten().for_each(|pid| send(pid, Signal::KILL));
         }
         for folder in [&self.folder, &self.private] {
             // ignore errors: it is gone
@@ -335,9 +334,10 @@ impl Daemon {
         if Instant::now() < self.due {
             return false;
         }
-        if let Some(pid) = self.namespace.and_then(|namespace| orphan(&self.name, namespace)) {
-            // it does not tell its neighbors that it ends: they keep its routes until the next one is there
-            send(pid, Signal::KILL);
+        let orphans = self.namespace.map(|namespace| orphans(&self.name, namespace)).unwrap_or_default();
+        if !orphans.is_empty() {
+            // without a message to its neighbors, which keep its routes until the next one is there
+            orphans.into_iter().for_each(|pid| send(pid, Signal::KILL));
             self.due = Instant::now() + Duration::from_millis(200);
             return false;
         }
@@ -376,17 +376,17 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Returns a process of a daemon in this namespace that a supervisor has left which was killed. Its file with the number of
-/// the process may be gone, or not be there yet.
-fn orphan(name: &str, namespace: u64) -> Option<u32> {
+/// Returns the processes of a daemon in this namespace that a killed supervisor has left. The file with the number of a
+/// process may have been removed, or not have been written yet.
+fn orphans(name: &str, namespace: u64) -> Vec<u32> {
     let program = format!("{PROGRAMS}/{name}");
     let is_it = |process: &Path| {
         std::fs::read_link(process.join("exe")).is_ok_and(|exe| exe.to_string_lossy().starts_with(&program))
             && std::fs::metadata(process.join("ns/net")).is_ok_and(|found| found.ino() == namespace)
     };
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    numbers.find(|pid| is_it(&Path::new("/proc").join(pid.to_string())))
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.filter(|pid| is_it(&Path::new("/proc").join(pid.to_string()))).collect()
 }
 
 fn send(pid: u32, signal: Signal) {

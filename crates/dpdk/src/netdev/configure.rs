@@ -151,13 +151,22 @@ impl Link {
 
     /// Returns the addresses of the interface with their prefix lengths.
     fn addresses(&self) -> io::Result<Vec<(IpAddr, u8)>> {
-        let mut addresses = vec![];
-        let each = &mut |message: &[u8]| addresses.extend(address_of(message, self.index));
-        self.netlink.dump(libc::RTM_GETADDR, &[0; ADDRESS_HEADER], each)?;
-        Ok(addresses)
+        let mut attempts = 0;
+        loop {
+            let mut addresses = vec![];
+            let each = &mut |message: &[u8]| addresses.extend(address_of(message, self.index));
+            attempts += 1;
+            match self.netlink.dump(libc::RTM_GETADDR, &[0; ADDRESS_HEADER], each) {
+                // an address of another interface was changed meanwhile
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && attempts < DUMP_ATTEMPTS => {}
+                result => return result.map(|()| addresses),
+            }
+        }
     }
 }
 
+/// Attempts to read the addresses of a namespace while others change.
+const DUMP_ATTEMPTS: usize = 10;
 /// Bytes of a `struct ifaddrmsg`.
 const ADDRESS_HEADER: usize = 8;
 

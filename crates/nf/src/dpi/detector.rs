@@ -242,7 +242,7 @@ impl Detector {
                 flow.application = application.number() as u8;
                 flow.state = State::AwaitsHost;
             } else if needs_more && payload.context.transport == Transport::Tcp {
-                self.keep(inspection, payload);
+                self.keep(flow.inspection, inspection, payload);
             }
         }
         if flow.state == State::AwaitsHost {
@@ -261,9 +261,9 @@ impl Detector {
     }
 
     /// Begins to keep the first bytes of a direction.
-    fn keep(&mut self, inspection: &mut Inspection, payload: &Payload<'_>) {
+    fn keep(&mut self, number: u32, inspection: &mut Inspection, payload: &Payload<'_>) {
         // without an inspection nothing would free the buffer
-        if inspection.stream != 0 || inspection.candidates == 0 {
+        if number == 0 || inspection.stream != 0 || inspection.candidates == 0 {
             return;
         }
         inspection.stream = self.streams.take();
@@ -301,7 +301,7 @@ impl Detector {
                 };
                 let group = host.map(|host| host.map_or(0, |host| hosts.group(host)));
                 if group == Err(Malformed::Short) && !is_full {
-                    self.keep(inspection, payload);
+                    self.keep(flow.inspection, inspection, payload);
                 }
                 if is_full { group.or(Ok(0)) } else { group }
             }

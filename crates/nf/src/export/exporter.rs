@@ -1,4 +1,4 @@
-//! Sending of log datagrams over UDP, with a spool for the time in which the server cannot be reached.
+//! Sending of datagrams with records over UDP, with a spool for the time in which the server cannot be reached.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;

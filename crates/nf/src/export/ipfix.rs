@@ -221,13 +221,17 @@ pub(crate) fn run<R: Records>(
     let send = |exporter: &mut Exporter, messages: Vec<Message>| {
         messages.into_iter().for_each(|(message, count)| exporter.send(message, count.into()))
     };
-    send(&mut exporter, messages.options());
+    // their loss is none of records
+    let send_options = |exporter: &mut Exporter, messages: Vec<Message>| {
+        messages.into_iter().for_each(|(message, _)| exporter.send(message, 0))
+    };
+    send_options(&mut exporter, messages.options());
     let (mut templates, mut flush) = (Instant::now() + TEMPLATE_INTERVAL, None::<Instant>);
     loop {
         let now = Instant::now();
         if now >= templates {
             exporter.send_unreliably(&messages.templates());
-            send(&mut exporter, messages.options());
+            send_options(&mut exporter, messages.options());
             templates = now + TEMPLATE_INTERVAL;
         }
         if flush.is_some_and(|at| now >= at) {

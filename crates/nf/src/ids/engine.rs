@@ -19,7 +19,7 @@ use pattern_set::{PatternSet, pattern_of};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
-use stream::CHUNK_LEN;
+use stream::{CHUNK_LEN, Chunk};
 use threshold::Thresholds;
 
 /// Settings of an engine.
@@ -73,6 +73,8 @@ struct Input<'a> {
     /// True if the payload of the packet is part of a stream.
     added: bool,
     chunk: Option<&'a [u8]>,
+    /// Number of the first bytes of the chunk that have been inspected before.
+    repeated: usize,
     /// Rules that have matched a packet of the chunk.
     matched: &'a [u32],
     to_client: bool,
@@ -201,6 +203,7 @@ impl Engine {
                     {
                         let seq = packet.tcp_number(4).wrapping_add(u32::from(syn));
                         added = flow.streams[direction].add(seq, packet.payload);
+                        verdict = worse(self.inspect_before_gap(now, flow, direction, alerts), verdict);
                     }
                 }
             }
@@ -209,23 +212,27 @@ impl Engine {
             }
         }
         let closing = packet.tcp_flags() & 5 != 0;
-        let pending = &mut flow.streams[direction].pending;
-        let due = packet.is_tcp() && packet.valid && !pending.is_empty();
-        let due = due && (pending.len() >= CHUNK_LEN || closing || self.options.prevent);
-        let chunk = due.then(|| std::mem::take(pending));
-        let matched = if due { std::mem::take(&mut flow.streams[direction].matched) } else { vec![] };
+        let stream = &mut flow.streams[direction];
+        let due = packet.is_tcp() && packet.valid;
+        let due = due && (stream.pending.len() >= CHUNK_LEN || closing || self.options.prevent);
+        let chunk = if due { stream.take() } else { None };
+        let matched = if chunk.is_some() { std::mem::take(&mut stream.matched) } else { vec![] };
         let ip_only = !std::mem::replace(&mut flow.ip_only_done[direction], true);
         let established = if packet.is_tcp() { flow.tcp >= TcpState::Established } else { flow.seen == [true; 2] };
         let input = Input {
             is_packet: true,
             added,
-            chunk: chunk.as_deref(),
+            chunk: chunk.as_ref().map(|chunk| &chunk.bytes[..]),
+            repeated: chunk.as_ref().map_or(0, |chunk| chunk.repeated),
             matched: &matched,
             to_client: direction == 1,
             established,
             ip_only,
         };
         let verdict = worse(self.evaluate(now, packet, flow, input, alerts), verdict);
+        if let Some(chunk) = chunk {
+            flow.streams[direction].keep(chunk);
+        }
         if packet.is_tcp() && packet.valid && packet.tcp_flags() & 4 != 0 {
             flow.tcp = TcpState::Closed;
         }
@@ -256,12 +263,37 @@ impl Engine {
 
     /// Inspects the bytes of a direction that have not been inspected.
     fn inspect_rest(&mut self, now: Duration, flow: &mut Flow, direction: usize, alerts: &mut Vec<Alert>) -> Verdict {
-        let stream = &mut flow.streams[direction];
-        let matched = std::mem::take(&mut stream.matched);
-        let chunks = [std::mem::take(&mut stream.before_gap), std::mem::take(&mut stream.pending)];
-        if chunks.iter().all(Vec::is_empty) {
-            return Verdict::Forward;
+        let before = self.inspect_before_gap(now, flow, direction, alerts);
+        let Some(chunk) = flow.streams[direction].take() else { return before };
+        let verdict = self.inspect_chunk(now, flow, direction, &chunk, alerts);
+        flow.streams[direction].keep(chunk);
+        worse(before, verdict)
+    }
+
+    /// Inspects the bytes in front of a gap that is skipped.
+    fn inspect_before_gap(
+        &mut self,
+        now: Duration,
+        flow: &mut Flow,
+        direction: usize,
+        alerts: &mut Vec<Alert>,
+    ) -> Verdict {
+        match flow.streams[direction].before_gap.take() {
+            Some(chunk) => self.inspect_chunk(now, flow, direction, &chunk, alerts),
+            None => Verdict::Forward,
         }
+    }
+
+    /// Inspects bytes of a stream without a packet.
+    fn inspect_chunk(
+        &mut self,
+        now: Duration,
+        flow: &mut Flow,
+        direction: usize,
+        chunk: &Chunk,
+        alerts: &mut Vec<Alert>,
+    ) -> Verdict {
+        let matched = std::mem::take(&mut flow.streams[direction].matched);
         let (src, dst) = (flow.ends[direction], flow.ends[1 - direction]);
         let packet = Packet {
             src: src.0,
@@ -279,21 +311,17 @@ impl Engine {
             fragment_offset: 0,
             valid: true,
         };
-        let established = flow.tcp >= TcpState::Established;
-        let mut verdict = Verdict::Forward;
-        for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
-            let input = Input {
-                is_packet: false,
-                added: true,
-                chunk: Some(chunk),
-                matched: &matched,
-                to_client: direction == 1,
-                established,
-                ip_only: false,
-            };
-            verdict = worse(verdict, self.evaluate(now, &packet, flow, input, alerts));
-        }
-        verdict
+        let input = Input {
+            is_packet: false,
+            added: true,
+            chunk: Some(&chunk.bytes),
+            repeated: chunk.repeated,
+            matched: &matched,
+            to_client: direction == 1,
+            established: flow.tcp >= TcpState::Established,
+            ip_only: false,
+        };
+        self.evaluate(now, &packet, flow, input, alerts)
     }
 
     /// Evaluates all rules that may match.
@@ -408,14 +436,19 @@ fn match_rule(
     let mut variables = vec![0; rule.variables];
     if rule.uses_stream()
         && let Some(chunk) = input.chunk
-        && rule.buffers.iter().all(|(_, list)| verify::matches(list, chunk, &mut variables))
+        && let (text, repeated) = if rule.spans_chunks() {
+            (chunk, input.repeated)
+        } else {
+            (chunk.get(input.repeated..).unwrap_or_default(), 0)
+        }
+        && rule.buffers.iter().all(|(_, list)| verify::matches(list, text, repeated, &mut variables))
     {
         return Some(true);
     }
     let packets = input.is_packet && (rule.uses_packets() || !input.added && !stream_only(rule));
     let matches = packets
         && rule.buffers.iter().all(|(buffer, list)| {
-            buffer_of(*buffer, packet).is_some_and(|bytes| verify::matches(list, bytes, &mut variables))
+            buffer_of(*buffer, packet).is_some_and(|bytes| verify::matches(list, bytes, 0, &mut variables))
         });
     matches.then_some(false)
 }

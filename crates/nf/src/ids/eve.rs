@@ -10,7 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -36,6 +36,8 @@ pub(super) struct EveLog {
     thread: Option<JoinHandle<()>>,
     /// Alerts lost, here or by the thread.
     lost: Arc<AtomicU64>,
+    /// True once the log is being dropped.
+    ends: Arc<AtomicBool>,
     counter: Arc<Counter>,
     /// Largest number of alerts per second; 0: no limit.
     rate: u32,
@@ -44,8 +46,10 @@ pub(super) struct EveLog {
 }
 
 impl Drop for EveLog {
-    /// Waits until all queued alerts are written or lost. NFs are dropped outside the packet path.
+    /// Waits until all queued alerts are written or lost; none is written to a socket that does not accept them. NFs are
+    /// dropped outside the packet path.
     fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
         self.records = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -80,10 +84,11 @@ impl EveLog {
         let signatures: Vec<Signature> = rules.map(|r| r.0).collect();
         let (sender, records) = sync_channel(QUEUE_LEN);
         let lost = Arc::<AtomicU64>::default();
-        let lost_by_thread = lost.clone();
-        let run = move || write_all(out, &records, &signatures, &lost_by_thread);
+        let ends = Arc::<AtomicBool>::default();
+        let (lost_by_thread, ended) = (lost.clone(), ends.clone());
+        let run = move || write_all(out, &records, &signatures, &lost_by_thread, &ended);
         let thread = std::thread::Builder::new().name("ids-alerts".into()).spawn(run).map_err(invalid)?;
-        Ok(EveLog { records: Some(sender), thread: Some(thread), lost, counter, rate, second: 0, in_second: 0 })
+        Ok(EveLog { records: Some(sender), thread: Some(thread), lost, ends, counter, rate, second: 0, in_second: 0 })
     }
 
     /// Queues an alert.
@@ -127,11 +132,15 @@ fn write_all(
     records: &Receiver<(SystemTime, Alert)>,
     signatures: &[Signature],
     lost: &AtomicU64,
+    ends: &AtomicBool,
 ) {
+    let mut has_failed = false;
     while let Ok((at, alert)) = records.recv() {
         let Some(signature) = signatures.get(alert.rule as usize) else { continue };
         let line = format!("{}\n", line(at, &alert, signature));
-        if out.write_all(line.as_bytes()).is_err() {
+        let gives_up = has_failed && ends.load(Ordering::Relaxed);
+        has_failed = gives_up || out.write_all(line.as_bytes()).is_err();
+        if has_failed {
             lost.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -114,6 +114,12 @@ impl Rule {
             && !self.flow.contains(&FlowOption::NoStream)
     }
 
+    /// Returns true if a match may begin in bytes of a stream that have been inspected before and end in later ones.
+    pub(super) fn spans_chunks(&self) -> bool {
+        let mut options = self.buffers.iter().flat_map(|(_, list)| list);
+        options.clone().any(bytes::Match::finds) && !options.any(bytes::Match::is_absolute)
+    }
+
     /// Returns true if the payload options are applied to packets, although their bytes are part of a stream.
     pub(super) fn uses_packets(&self) -> bool {
         let stream_only = self.protocol == Protocol::TcpStream || self.flow.contains(&FlowOption::OnlyStream);

@@ -12,7 +12,7 @@ use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Node,
 use packet::{BURST, Batch, Packet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tables::flow::{FlowKey, FlowTable, Full, Lookup, Prepared, Settings as TableSettings, Tuple4, Tuple6};
 use wire::IpProtocol;
 use wire::flow::FiveTuple;
@@ -40,9 +40,13 @@ graph::named_enum! {
 
 /// Offset of the flags in a TCP header.
 const FLAGS_AT: usize = 13;
-/// Offsets of the protocol and of the TCP header of a plain packet over IPv4.
+/// Length of an Ethernet header; offsets of total length, protocol and TCP header of a plain packet over IPv4.
+const ETHERNET: usize = 14;
+const PLAIN4_LEN: usize = 16;
 const PLAIN4_PROTOCOL: usize = 23;
 const PLAIN4_UPPER: usize = 34;
+/// Longest time that the flows of the tables wait for room in the queue at the end.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Milliseconds after the last packet at which a closed connection is exported.
 const CLOSED_MS: u32 = 1000;
 
@@ -87,7 +91,16 @@ struct Output {
     epoch: u64,
     /// Time of the node's clock in milliseconds.
     now: u64,
+    /// Time until which records wait for room in the queue, once no more packets come.
+    deadline: Option<Instant>,
+    has_biflows: bool,
     counters: Counters<CounterId>,
+}
+
+/// Returns addresses and ports of the first packet of a flow.
+fn tuple_of(key: &impl Key, flow: &FlowRecord) -> FiveTuple {
+    let tuple = key.five_tuple();
+    if flow.is_reversed { tuple.reversed() } else { tuple }
 }
 
 impl Output {
@@ -96,13 +109,16 @@ impl Output {
         if flow.total().0 == 0 {
             return;
         }
-        let tuple = key.five_tuple();
-        let tuple = if flow.is_reversed { tuple.reversed() } else { tuple };
+        let tuple = tuple_of(key, flow);
         // of times modulo 2³², all of which are in the past
         let time = |at: u32| self.epoch + self.now.saturating_sub(u64::from((self.now as u32).wrapping_sub(at)));
         let times = [time(flow.first), time(flow.last)];
         self.counters[CounterId::Exported].add(1);
-        self.export.send(ExportedFlow { tuple, flow: *flow, times, reason });
+        let record = ExportedFlow { tuple, flow: *flow, times, reason };
+        match self.deadline {
+            Some(deadline) => self.export.send_until(record, deadline),
+            None => self.export.send(record),
+        }
     }
 }
 
@@ -160,11 +176,13 @@ impl<K: Key> Flows<K> {
             let reason = match timeouts {
                 Timeouts::All => EndReason::Forced,
                 Timeouts::Milliseconds { idle: limit, .. } if idle >= limit => EndReason::Idle,
-                Timeouts::Milliseconds { .. } if idle >= CLOSED_MS && flow.is_closed() => EndReason::Closed,
+                Timeouts::Milliseconds { .. } if idle >= CLOSED_MS && flow.is_closed(output.has_biflows) => {
+                    EndReason::Closed
+                }
                 Timeouts::Milliseconds { active, .. } => {
                     let (packets, bytes) = flow.total();
-                    top.add(bytes, packets, || key.five_tuple());
-                    if now.wrapping_sub(flow.first) >= active {
+                    top.add(bytes, packets, || tuple_of(key, flow));
+                    if packets != 0 && now.wrapping_sub(flow.first) >= active {
                         output.send(key, flow, EndReason::Active);
                         flow.reset();
                     }
@@ -173,7 +191,7 @@ impl<K: Key> Flows<K> {
             };
             if reason == EndReason::Forced {
                 let (packets, bytes) = flow.total();
-                top.add(bytes, packets, || key.five_tuple());
+                top.add(bytes, packets, || tuple_of(key, flow));
             }
             output.send(key, flow, reason);
             true
@@ -232,7 +250,8 @@ impl FlowExporter {
             let d = Diagnostic::new("sampling interval is out of range").key("export.sample").value(sample);
             return Err(d.remedy("write 1 to 65535; with 100, one of a hundred packets is counted"));
         }
-        let invalid = |e| no_table(settings.flows, &e);
+        let flows = |e| no_table(settings.flows, &e);
+        let (v4, v6) = (Flows::new(settings.flows).map_err(flows)?, Flows::new(settings.flows).map_err(flows)?);
         let counters = Counters::default();
         let records = FlowRecords { has_biflows: *biflows, sample: *sample };
         let domain = cx.copy.0 as u32 + 1;
@@ -244,14 +263,14 @@ impl FlowExporter {
         })?;
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
         Ok(FlowExporter {
-            v4: Flows::new(settings.flows).map_err(invalid)?,
-            v6: Flows::new(settings.flows).map_err(invalid)?,
+            v4,
+            v6,
             timeouts: Timeouts::Milliseconds { idle: settings.idle.saturating_mul(1000), active: active * 1000 },
             time_unit,
             has_biflows: *biflows,
             sample: *sample,
             skip: 0,
-            output: Output { export, epoch, now: 0, counters },
+            output: Output { export, epoch, now: 0, deadline: None, has_biflows: *biflows, counters },
             top_flows: TopFlows::new(settings.top as usize),
             buckets_visited: 0,
             stats_table: Arc::new(StatsTable::new(&COLUMNS, settings.top as usize)),
@@ -283,7 +302,12 @@ impl FlowExporter {
         let mut info = PacketInfo { bytes: frame.len() as u32, application, ..PacketInfo::default() };
         match plain4(frame) {
             Some(key) => {
-                if frame.get(PLAIN4_PROTOCOL) == Some(&IpProtocol::TCP.0) {
+                // without the padding of short frames
+                let has_flags = frame.get(PLAIN4_LEN) != Some(&0)
+                    || frame
+                        .get(PLAIN4_LEN + 1)
+                        .is_some_and(|len| usize::from(*len) > PLAIN4_UPPER + FLAGS_AT - ETHERNET);
+                if frame.get(PLAIN4_PROTOCOL) == Some(&IpProtocol::TCP.0) && has_flags {
                     info.tcp_flags = frame.get(PLAIN4_UPPER + FLAGS_AT).copied().unwrap_or_default();
                 }
                 self.v4.put(key, info, self.has_biflows);
@@ -380,6 +404,17 @@ impl Node for FlowExporter {
     fn finish(&mut self) {
         self.buckets_visited = 0;
         self.top_flows.take();
+        self.output.deadline = Some(Instant::now() + FINISH_TIMEOUT);
         self.age(self.v4.table.buckets(), Timeouts::All);
+        self.output.deadline = None;
+    }
+}
+
+impl Drop for FlowExporter {
+    /// Exports the flows of an NF that a reload has replaced or removed.
+    fn drop(&mut self) {
+        if !self.v4.table.is_empty() || !self.v6.table.is_empty() {
+            self.finish();
+        }
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct DirectionCounts {
 
 const FIN: u8 = 0x01;
 const RST: u8 = 0x04;
+/// Bit of `closed` after a reset.
+const RESET: u8 = 0x80;
 
 /// A flow, both directions of a biflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub(super) struct FlowRecord {
     pub(super) last: u32,
     pub(super) application: u16,
     tcp_flags: [u8; 2],
+    /// Directions that have had a FIN, and [`RESET`]; exports do not change it.
+    closed: u8,
     /// True if the first packet had the opposite direction of the key.
     pub(super) is_reversed: bool,
 }
@@ -43,7 +47,6 @@ impl FlowRecord {
     /// Adds the first packet.
     #[inline(always)]
     pub(super) fn begin(&mut self, packet: PacketInfo, now: u32) {
-        self.first = now;
         self.is_reversed = packet.is_reversed;
         self.add(packet, now);
     }
@@ -52,9 +55,14 @@ impl FlowRecord {
     #[inline(always)]
     pub(super) fn add(&mut self, packet: PacketInfo, now: u32) {
         let direction = usize::from(packet.is_reversed != self.is_reversed);
+        if self.packets == [0; 2] {
+            self.first = now;
+        }
         self.packets[direction] += 1;
         self.bytes[direction] += u64::from(packet.bytes);
         self.tcp_flags[direction] |= packet.tcp_flags;
+        let reset = if packet.tcp_flags & RST != 0 { RESET } else { 0 };
+        self.closed |= (packet.tcp_flags & FIN) << direction | reset;
         self.last = now;
         if packet.application != 0 {
             self.application = packet.application;
@@ -71,20 +79,14 @@ impl FlowRecord {
         (self.packets.iter().sum(), self.bytes.iter().sum())
     }
 
-    /// Returns true if a TCP connection was closed: by a reset, or in each direction that had packets.
-    pub(super) fn is_closed(&self) -> bool {
-        let is_finished = |n: usize| self.packets[n] == 0 || self.tcp_flags[n] & FIN != 0;
-        (self.tcp_flags[0] | self.tcp_flags[1]) & RST != 0 || self.tcp_flags[0] & FIN != 0 && is_finished(1)
+    /// Returns true if a TCP connection was closed: by a reset, or in both directions of a biflow. Of a flow, only one
+    /// direction is known.
+    pub(super) fn is_closed(&self, is_biflow: bool) -> bool {
+        self.closed & RESET != 0 || self.closed & 3 == if is_biflow { 3 } else { 1 }
     }
 
-    /// Sets all counts to 0 after an export, and the time of the next first packet to that of the last one.
+    /// Sets all counts to 0 after an export.
     pub(super) fn reset(&mut self) {
-        *self = FlowRecord {
-            first: self.last,
-            last: self.last,
-            application: self.application,
-            is_reversed: self.is_reversed,
-            ..FlowRecord::default()
-        };
+        (self.packets, self.bytes, self.tcp_flags) = ([0; 2], [0; 2], [0; 2]);
     }
 }

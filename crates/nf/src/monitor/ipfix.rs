@@ -39,7 +39,7 @@ const SYSTEMATIC_COUNT: u16 = 1;
 /// Classification engine of applications that the exporter's maker defines, "USER-Defined" (RFC 6759 §4.1).
 const USER_DEFINED: u32 = 6;
 
-/// Reason for the end of a flow, flowEndReason (RFC 5102 §5.11.3).
+/// Reason for the end of a flow, flowEndReason (IANA IPFIX registry, 136).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndReason {
     Idle = 1,
@@ -71,10 +71,11 @@ impl Records for FlowRecords {
 
     fn templates(&self) -> Vec<Template> {
         let counts = [PACKETS, BYTES, TCP_FLAGS];
+        let selector = (self.sample > 1).then_some(SELECTOR);
         let fields = |addresses: [Field; 2]| {
             let ports = [SOURCE_PORT, DESTINATION_PORT, PROTOCOL, START, END, END_REASON, APPLICATION_ID];
             let reverse = counts.iter().filter(|_| self.has_biflows).map(|field| field.reverse());
-            addresses.into_iter().chain(ports).chain(counts).chain(reverse).collect()
+            addresses.into_iter().chain(ports).chain(selector).chain(counts).chain(reverse).collect()
         };
         let mut templates = vec![
             Template { id: 256, fields: fields([SOURCE_IPV4, DESTINATION_IPV4]), scope: 0 },
@@ -101,6 +102,9 @@ impl Records for FlowRecords {
         out.extend(times.iter().flat_map(|time| time.to_be_bytes()));
         out.push(*reason as u8);
         out.extend(application_id(flow.application).to_be_bytes());
+        if self.sample > 1 {
+            out.extend(SELECTOR_ID.to_be_bytes());
+        }
         for counts in flow.directions().into_iter().take(1 + usize::from(self.has_biflows)) {
             out.extend(counts.packets.to_be_bytes());
             out.extend(counts.bytes.to_be_bytes());

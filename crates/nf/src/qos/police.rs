@@ -25,7 +25,7 @@ pub struct Police;
 pub struct Settings {
     /// Classes, up to 64. A packet belongs to the first one that matches; other packets pass without being metered.
     classes: Vec<ClassSettings>,
-    /// Maximum number of subscribers per core, of all classes with `per`, 128 bytes each; 1 to 1073741824.
+    /// Maximum number of subscribers per core, of all classes with `per`, 256 bytes each; 1 to 1073741824.
     subscribers: u32,
     /// Action for packets of new subscribers if the table is full.
     full: FullAction,
@@ -169,6 +169,14 @@ impl ClassSettings {
             let d =
                 Diagnostic::new(format!("the meter of class {} has no {name}", self.name)).key("classes").value(name);
             return Err(d.remedy("rfc2697 has cir, cbs, ebs; rfc2698 cir, pir, cbs, pbs; rfc4115 cir, eir, cbs, ebs"));
+        }
+        // such a bucket is never full again, and its subscriber would never be removed
+        let burst_without_rate = [("cir", cir, cbs), ("eir", eir, ebs)]
+            .into_iter()
+            .find(|(_, rate, burst)| self.meter == MeterKind::CommittedAndExcess && *rate == 0 && *burst != 0);
+        if let Some((name, ..)) = burst_without_rate {
+            let d = Diagnostic::new(format!("the meter of class {} has a burst size without {name}", self.name));
+            return Err(d.key("classes").value(name).remedy("write the rate, or a burst size of 0"));
         }
         match self.meter {
             MeterKind::SingleRate => SingleRate::new(cir, cbs, ebs).map(Meter::SingleRate),

@@ -4,11 +4,20 @@ use std::collections::BTreeMap;
 
 /// Number of bytes after which a chunk is inspected.
 pub(super) const CHUNK_LEN: usize = 2560;
+/// Number of inspected bytes that are inspected again with those behind them, so that a match may begin in them.
+const HISTORY_LEN: usize = CHUNK_LEN;
 /// Largest distance of a segment from the next expected byte.
 const MAX_AHEAD: u32 = 1 << 20;
 /// Largest number of bytes and segments that wait for missing ones; beyond, the gap is skipped.
 const MAX_WAITING: usize = 64 * 1024;
 const MAX_SEGMENTS: usize = 128;
+
+/// Bytes of a stream that are inspected.
+pub(super) struct Chunk {
+    pub(super) bytes: Vec<u8>,
+    /// Number of the first bytes that have been inspected before.
+    pub(super) repeated: usize,
+}
 
 /// One direction of a TCP connection.
 #[derive(Default)]
@@ -19,8 +28,10 @@ pub(super) struct Stream {
     pub(super) pending: Vec<u8>,
     /// Rules that have matched a packet whose bytes are pending.
     pub(super) matched: Vec<u32>,
-    /// Bytes in front of a gap that have not been inspected.
-    pub(super) before_gap: Vec<u8>,
+    /// The last inspected bytes, directly in front of the pending ones.
+    history: Vec<u8>,
+    /// Bytes in front of a gap that have not been inspected. Every packet inspects them.
+    pub(super) before_gap: Option<Chunk>,
     /// Segments by distance from the sequence number at which the gap began.
     waiting: BTreeMap<u32, Vec<u8>>,
     waiting_base: u32,
@@ -56,14 +67,33 @@ impl Stream {
             self.waiting_base = next;
         }
         let key = seq.wrapping_sub(self.waiting_base);
-        if let std::collections::btree_map::Entry::Vacant(entry) = self.waiting.entry(key) {
-            entry.insert(bytes.to_vec());
-            self.waiting_len += bytes.len();
+        // bytes that arrived first stay, also if a longer segment follows
+        let waiting = self.waiting.entry(key).or_default();
+        if let Some(new) = bytes.get(waiting.len()..) {
+            waiting.extend_from_slice(new);
+            self.waiting_len += new.len();
         }
         if self.waiting_len > MAX_WAITING || self.waiting.len() > MAX_SEGMENTS {
             self.skip_gap();
         }
         true
+    }
+
+    /// Removes and returns the bytes that have not been inspected, if there are any.
+    pub(super) fn take(&mut self) -> Option<Chunk> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let repeated = self.history.len();
+        let mut bytes = std::mem::take(&mut self.history);
+        bytes.append(&mut self.pending);
+        Some(Chunk { bytes, repeated })
+    }
+
+    /// Keeps the end of an inspected chunk for the one behind it.
+    pub(super) fn keep(&mut self, chunk: Chunk) {
+        self.history = chunk.bytes;
+        self.history.drain(..self.history.len().saturating_sub(HISTORY_LEN));
     }
 
     fn append(&mut self, bytes: &[u8]) {
@@ -91,8 +121,8 @@ impl Stream {
     fn skip_gap(&mut self) {
         if let Some((key, _)) = self.waiting.first_key_value() {
             self.next = Some(self.waiting_base.wrapping_add(*key));
-            self.before_gap.append(&mut self.pending);
-            self.before_gap.truncate(MAX_WAITING);
+            self.before_gap = self.take();
+            self.history.clear();
             self.fill();
         }
     }
@@ -111,6 +141,17 @@ mod tests {
             assert!(stream.add(seq, bytes));
         }
         assert_eq!(stream.pending, b"abcdef");
+        let chunk = stream.take().unwrap();
+        assert_eq!((&chunk.bytes[..], chunk.repeated), (&b"abcdef"[..], 0));
+        stream.keep(chunk);
+        assert!(stream.take().is_none());
+        assert!(stream.add(5, b"gh"));
+        let chunk = stream.take().unwrap();
+        assert_eq!((&chunk.bytes[..], chunk.repeated), (&b"abcdefgh"[..], 6));
         assert!(!stream.add(1 << 30, b"x"));
+        for (seq, bytes) in [(9, &b"k"[..]), (9, b"XlXm"), (7, b"ij")] {
+            assert!(stream.add(seq, bytes));
+        }
+        assert_eq!(stream.pending, b"ijklXm");
     }
 }

@@ -147,6 +147,32 @@ fn finds_contents_across_segments_out_of_order() {
     assert_eq!(alerts.len(), 1);
 }
 
+/// However small the segments are, a content is found in prevent mode, once for each time that it is there.
+#[test]
+fn finds_contents_in_segments_of_any_length() {
+    let rule = "alert tcp any any -> any 80 (content:\"forbidden\"; sid:1;)\n\
+                alert tcp any any -> any 80 (content:\"forb\"; content:\"den\"; distance:2; within:3; sid:2;)\n\
+                alert tcp any any -> any 80 (content:\"den\"; content:\"forb\"; sid:3;)";
+    let text = b"GET forbidden or not, forbidden.";
+    for len in 1..=text.len() {
+        let mut engine = engine(rule, Options { prevent: true, checksums: false, ..options() });
+        let mut alerts = vec![];
+        let segment = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 80).flags(TcpFlags::ACK);
+        let data = text.chunks(len).enumerate();
+        let frames = data.map(|(n, bytes)| segment.clone().seq(100 + (n * len) as u32).payload(bytes).to_vec());
+        for frame in connection(80).into_iter().chain(frames) {
+            engine.inspect(Duration::ZERO, &frame, &mut alerts);
+        }
+        engine.finish(Duration::ZERO, &mut alerts);
+        let count = |sid| alerts.iter().filter(|alert| engine.rule(alert.rule).unwrap().sid == sid).count();
+        // a chunk with both is one match
+        let [first, second] = [4, 22].map(|at| (at + 8) / len);
+        let expected = if first == second { 1 } else { 2 };
+        assert_eq!((count(1), count(2)), (expected, expected), "segments of {len} bytes");
+        assert!(count(3) >= 1, "segments of {len} bytes");
+    }
+}
+
 #[test]
 fn drops_the_rest_of_a_flow_in_prevent_mode() {
     let rule = "drop udp any any -> any 53 (content:\"bad\"; sid:1;)\ndrop ip 10.0.0.9 any -> any any (sid:2;)";

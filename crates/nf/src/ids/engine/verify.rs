@@ -7,32 +7,35 @@ use crate::ids::rule::operand::Operand;
 /// Largest number of options that are tried for a rule and buffer.
 const MAX_STEPS: u32 = 3000;
 
-/// Returns true if all options of a list match the buffer.
-pub(super) fn matches(list: &[Match], buffer: &[u8], variables: &mut Vec<u64>) -> bool {
-    Verifier { buffer, variables, steps: MAX_STEPS }.run(list, 0)
+/// Returns true if all options of a list match the buffer, and bytes behind the first `repeated` ones are part of the match.
+pub(super) fn matches(list: &[Match], buffer: &[u8], repeated: usize, variables: &mut Vec<u64>) -> bool {
+    Verifier { buffer, repeated, variables, steps: MAX_STEPS }.run(list, 0, 0)
 }
 
 struct Verifier<'a> {
     buffer: &'a [u8],
+    repeated: usize,
     variables: &'a mut Vec<u64>,
     steps: u32,
 }
 
 impl Verifier<'_> {
-    /// Matches the options from the end of the previous match on.
-    fn run(&mut self, list: &[Match], end: usize) -> bool {
-        let Some((option, rest)) = list.split_first() else { return true };
+    /// Matches the options from the end of the previous match on; `furthest` is the end of the furthest one.
+    fn run(&mut self, list: &[Match], end: usize, furthest: usize) -> bool {
+        let Some((option, rest)) = list.split_first() else {
+            return self.repeated == 0 || furthest > self.repeated;
+        };
         let Some(steps) = self.steps.checked_sub(1) else { return false };
         self.steps = steps;
         let len = self.buffer.len();
         match option {
-            Match::Content(content) => self.content(content, rest, end),
+            Match::Content(content) => self.content(content, rest, end, furthest),
             Match::IsDataAt { at, relative, negated } => {
                 let at = at.value(self.variables);
                 let there = if *relative { end as i64 + at <= len as i64 } else { at < len as i64 };
-                there != *negated && self.run(rest, end)
+                there != *negated && self.run(rest, end, furthest)
             }
-            Match::BufferSize(size) => size.matches(len as u64) && self.run(rest, end),
+            Match::BufferSize(size) => size.matches(len as u64) && self.run(rest, end, furthest),
             Match::Pcre { regex, relative, negated } => {
                 let from = if *relative { end } else { 0 };
                 let buffer = self.buffer;
@@ -42,15 +45,15 @@ impl Verifier<'_> {
                     if *negated {
                         return false;
                     }
-                    if self.run(rest, from + found.end()) {
+                    if self.run(rest, from + found.end(), furthest.max(from + found.end())) {
                         return true;
                     }
                     at = found.start() + 1;
-                    if at > text.len() || self.steps == 0 || !rest.first().is_some_and(Match::is_relative) {
+                    if at > text.len() || self.steps == 0 || !self.depends_on_position(rest) {
                         return false;
                     }
                 }
-                *negated && self.run(rest, end)
+                *negated && self.run(rest, end, furthest)
             }
             Match::ByteTest { field, operator, negated, value } => {
                 let Some((read, _)) = self.read(field, end) else { return false };
@@ -64,7 +67,7 @@ impl Verifier<'_> {
                     TestOperator::And => read & value != 0,
                     TestOperator::Xor => read ^ value != 0,
                 };
-                holds != *negated && self.run(rest, end)
+                holds != *negated && self.run(rest, end, furthest)
             }
             Match::ByteJump { field, multiplier, align, from, post_offset } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
@@ -80,14 +83,14 @@ impl Verifier<'_> {
                         JumpFrom::End => len as i128,
                     };
                 let target = target.max(0);
-                target <= len as i128 && self.run(rest, target as usize)
+                target <= len as i128 && self.run(rest, target as usize, furthest)
             }
             Match::ByteExtract { field, multiplier, align, variable } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
                 let value = read.wrapping_mul(*multiplier);
                 let value = value.checked_next_multiple_of(*align).unwrap_or(value);
                 self.set(*variable, value);
-                self.run(rest, after)
+                self.run(rest, after, furthest)
             }
             Match::ByteMath { field, operator, value, variable } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
@@ -106,9 +109,14 @@ impl Verifier<'_> {
                     }
                 };
                 self.set(*variable, result);
-                self.run(rest, after)
+                self.run(rest, after, furthest)
             }
         }
+    }
+
+    /// Returns true if another position of the option before these may make them match.
+    fn depends_on_position(&self, rest: &[Match]) -> bool {
+        self.repeated > 0 || rest.first().is_some_and(Match::is_relative)
     }
 
     fn set(&mut self, variable: usize, value: u64) {
@@ -117,7 +125,7 @@ impl Verifier<'_> {
         }
     }
 
-    fn content(&mut self, content: &Content, rest: &[Match], end: usize) -> bool {
+    fn content(&mut self, content: &Content, rest: &[Match], end: usize, furthest: usize) -> bool {
         let (buffer, n) = (self.buffer, content.bytes.len());
         let len = buffer.len() as i64;
         let value = |operand: &Option<Operand>| operand.map(|operand| operand.value(self.variables));
@@ -134,6 +142,10 @@ impl Verifier<'_> {
         if content.endswith {
             at = at.max(buffer.len().saturating_sub(n));
         }
+        // the last option has to end behind the repeated bytes, unless another one did
+        if rest.is_empty() && !content.negated && furthest <= self.repeated && self.repeated > 0 {
+            at = at.max((self.repeated + 1).saturating_sub(n));
+        }
         while at + n <= to {
             let Some(found) = find(content, &buffer[at..to]) else { break };
             let found_end = at + found + n;
@@ -144,15 +156,15 @@ impl Verifier<'_> {
             if content.negated {
                 return false;
             }
-            if self.run(rest, found_end) {
+            if self.run(rest, found_end, furthest.max(found_end)) {
                 return true;
             }
-            if self.steps == 0 || !rest.first().is_some_and(Match::is_relative) {
+            if self.steps == 0 || !self.depends_on_position(rest) {
                 return false;
             }
             at += found + 1;
         }
-        content.negated && self.run(rest, end)
+        content.negated && self.run(rest, end, furthest)
     }
 
     /// Reads a number and returns the position behind it.
@@ -197,7 +209,7 @@ mod tests {
     fn check(options: &str, payload: &[u8]) -> bool {
         let rule = format!("alert ip any any -> any any ({options} sid:1;)");
         let rule = Parser::new(Variables::new()).rule(&rule).unwrap();
-        matches(&rule.buffers[0].1, payload, &mut vec![0; rule.variables])
+        matches(&rule.buffers[0].1, payload, 0, &mut vec![0; rule.variables])
     }
 
     #[test]

@@ -10,17 +10,22 @@ pub(in crate::ids) type Variables = BTreeMap<String, String>;
 /// Deepest nesting of lists and variables.
 const MAX_DEPTH: u32 = 16;
 
-/// A set of values: those of an accepted range (all, if there is none) without those of the excluded ranges.
+/// A set of values: those of an accepted range (all, if there is none or `any` is in the list) without those of the excluded
+/// ranges.
 #[derive(Clone, Debug, Default)]
 pub(in crate::ids) struct Ranges {
+    has_any: bool,
     accepted: Vec<(u128, u128)>,
     excluded: Vec<(u128, u128)>,
 }
 
 impl Ranges {
-    fn contains(&self, value: u128) -> bool {
-        let within = |(from, to): &(u128, u128)| (*from..=*to).contains(&value);
-        (self.accepted.is_empty() || self.accepted.iter().any(within)) && !self.excluded.iter().any(within)
+    fn accepts_all(&self) -> bool {
+        self.has_any || self.accepted.is_empty()
+    }
+
+    fn contains(&self, is_within: impl Fn(&(u128, u128)) -> bool) -> bool {
+        (self.accepts_all() || self.accepted.iter().any(&is_within)) && !self.excluded.iter().any(&is_within)
     }
 }
 
@@ -44,7 +49,10 @@ fn number(ip: IpAddr) -> u128 {
 
 impl Addresses {
     pub(in crate::ids) fn contains(&self, ip: IpAddr) -> bool {
-        self.0.contains(number(ip))
+        let value = number(ip);
+        // a network of IPv6 that contains the mapped addresses has no IPv4 addresses
+        let versions = if ip.is_ipv4() { V4..=V4 | u128::from(u32::MAX) } else { 0..=u128::MAX };
+        self.0.contains(|(from, to)| (*from..=*to).contains(&value) && versions.contains(from) && versions.contains(to))
     }
 
     pub(in crate::ids) fn has_negation(&self) -> bool {
@@ -61,11 +69,11 @@ impl Addresses {
 
 impl Ports {
     pub(in crate::ids) fn contains(&self, port: u16) -> bool {
-        self.0.contains(port.into())
+        self.0.contains(|(from, to)| (*from..=*to).contains(&port.into()))
     }
 
     pub(in crate::ids) fn is_any(&self) -> bool {
-        self.0.accepted.is_empty() && self.0.excluded.is_empty()
+        self.0.accepts_all() && self.0.excluded.is_empty()
     }
 
     /// Parses `any`, ports, ranges `N:M`, lists, negations and variables.
@@ -109,7 +117,10 @@ fn collect(
     }
     match parse(text)? {
         None if negated => Err("!any matches nothing".into()),
-        None => Ok(()),
+        None => {
+            out.has_any = true;
+            Ok(())
+        }
         Some(range) => {
             if negated { &mut out.excluded } else { &mut out.accepted }.push(range);
             Ok(())
@@ -177,6 +188,10 @@ mod tests {
         let range = Addresses::parse("[1.2.3.4-1.2.3.6, 2001:db8::/32]", &variables).unwrap();
         assert!(range.contains("1.2.3.6".parse().unwrap()) && range.contains("2001:db8::1".parse().unwrap()));
         assert!(!range.contains("1.2.3.7".parse().unwrap()));
+        let any = Addresses::parse("[any,1.2.3.4,!9.9.9.9]", &variables).unwrap();
+        assert!(any.contains("5.6.7.8".parse().unwrap()) && !any.contains("9.9.9.9".parse().unwrap()));
+        let all6 = Addresses::parse("::/0", &variables).unwrap();
+        assert!(all6.contains("::1".parse().unwrap()) && !all6.contains("10.0.0.1".parse().unwrap()));
         for invalid in ["$NO", "[1.2.3.4", "1.2.3.4/33", "1.2.3.9-1.2.3.1", "!any", "x"] {
             assert!(Addresses::parse(invalid, &variables).is_err(), "{invalid}");
         }

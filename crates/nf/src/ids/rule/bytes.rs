@@ -75,6 +75,31 @@ impl Match {
         }
     }
 
+    /// Returns true if the option finds bytes at any position.
+    pub(in crate::ids) fn finds(&self) -> bool {
+        match self {
+            Match::Content(content) => !content.negated,
+            Match::Pcre { negated, .. } => !negated,
+            _ => false,
+        }
+    }
+
+    /// Returns true if the option depends on the beginning or the end of the payload.
+    pub(in crate::ids) fn is_absolute(&self) -> bool {
+        match self {
+            Match::Content(content) => self.is_positioned() || content.endswith,
+            Match::IsDataAt { .. } | Match::BufferSize(_) => true,
+            Match::Pcre { regex, relative, .. } => {
+                let text = regex.as_str().replace("[^", "");
+                !relative && ["^", "$", "\\A", "\\z"].iter().any(|anchor| text.contains(anchor))
+            }
+            Match::ByteJump { field, from, .. } => !field.relative || *from != JumpFrom::Field,
+            Match::ByteTest { field, .. } | Match::ByteExtract { field, .. } | Match::ByteMath { field, .. } => {
+                !field.relative
+            }
+        }
+    }
+
     /// Returns true if the option is at a fixed position of the payload.
     pub(in crate::ids) fn is_positioned(&self) -> bool {
         matches!(self, Match::Content(c) if c.offset.is_some() || c.depth.is_some() || c.startswith)

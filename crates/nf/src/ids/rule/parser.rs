@@ -13,6 +13,8 @@ use std::collections::HashMap;
 
 /// Longest rule in bytes.
 const MAX_LEN: usize = 64 * 1024;
+/// Largest number of payload options of a rule, which are verified recursively.
+const MAX_MATCHES: usize = 128;
 
 /// Parser of rules; numbers the bits that they name.
 #[derive(Debug, Default)]
@@ -57,6 +59,11 @@ impl Parser {
                     refused.push(d.value(shown).remedy("correct or remove the rule; the others are in effect"));
                 }
             }
+        }
+        if !whole.is_empty() {
+            let d =
+                Diagnostic::new(format!("{file}:{first}: the rule is refused: the line behind the last \\ is missing"));
+            refused.push(d.remedy("remove the \\"));
         }
         (rules, refused)
     }
@@ -300,6 +307,9 @@ impl Builder<'_> {
         }
         self.rule.variables = self.names.len();
         let protocol = self.rule.protocol;
+        if let Some((_, list)) = self.rule.buffers.iter().find(|(_, list)| list.len() > MAX_MATCHES) {
+            return Err(format!("the rule has {} payload options, at most {MAX_MATCHES} are possible", list.len()));
+        }
         for (buffer, _) in &self.rule.buffers {
             let fits = match buffer {
                 Buffer::TcpHeader => matches!(protocol, Protocol::Tcp | Protocol::TcpPacket),

@@ -77,7 +77,9 @@ impl<Q: Default> FqCoDel<Q> {
     /// (RFC 8290 §4.1).
     #[cold]
     fn drop_from_longest<H: Host<Queue = Q>>(&mut self, host: &mut H) {
-        let Some(longest) = self.flows.values_mut().max_by_key(|flow| flow.fifo.bytes()) else { return };
+        let Some(longest) = self.flows.values_mut().max_by_key(|flow| (flow.fifo.bytes(), flow.fifo.len())) else {
+            return;
+        };
         let enough = longest.fifo.bytes().div_ceil(2);
         let mut dropped = 0;
         for _ in 0..DROP_BATCH {

@@ -41,6 +41,15 @@ pub(in crate::qos) struct Red {
 impl Red {
     /// Decides on a packet that arrives when `len` packets are in the queue. `random` is uniform.
     pub(in crate::qos) fn arrive(&mut self, parameters: &Parameters, len: usize, now: u64, random: u32) -> Verdict {
+        let verdict = self.decide(parameters, len, now, random);
+        // the queue stays empty without this packet
+        if len == 0 && verdict != Verdict::Accept {
+            self.idle_since = Some(now);
+        }
+        verdict
+    }
+
+    fn decide(&mut self, parameters: &Parameters, len: usize, now: u64, random: u32) -> Verdict {
         let Parameters { min, max, probability, weight, packet_time, .. } = *parameters;
         let weight = (-f64::from(weight)).exp2();
         match self.idle_since.take() {
@@ -65,7 +74,7 @@ impl Red {
             probability + (1.0 - probability) * (self.average - max) / max
         };
         // the distance between two packets that are dropped is uniform, not geometric
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         let left = 1.0 - f64::from(self.count) * probability;
         let now = if left > 0.0 { probability / left } else { 1.0 };
         if f64::from(random) / 4_294_967_296.0 >= now {
