@@ -149,7 +149,7 @@ fn flows_end_by_timeouts_and_resets() {
     let udp = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 1, 2).pad_to(60).to_vec();
     let reset = build::tcp4([10, 0, 0, 3], [10, 0, 0, 2], 1, 2).flags(TcpFlags::RST).to_vec();
     monitor.feed(&[reset]);
-    for _ in 0..8 {
+    for _ in 0..9 {
         monitor.feed(&[&udp[..]]);
         (0..1000).for_each(|_| drop(monitor.advance(Duration::from_millis(1))));
     }
@@ -165,7 +165,7 @@ fn flows_end_by_timeouts_and_resets() {
     };
     assert_eq!(of("10.0.0.3"), (vec![1], vec![3]), "closed");
     let (packets, reasons) = of("10.0.0.1");
-    assert_eq!(packets.iter().sum::<u64>(), 8);
+    assert_eq!(packets.iter().sum::<u64>(), 9);
     // active timeouts, and the end of the run
     assert_eq!(reasons.split_last(), Some((&4, &[2, 2][..])), "{packets:?}");
 }
