@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const PROGRAMS: &str = "/usr/lib/frr";
 /// Folder of the folders of sockets.
 const SOCKETS: &str = "/var/run/frr";
+/// Daemon that installs the routes of the others.
+const ZEBRA: &str = "zebra";
 /// Socket of zebra that the other daemons connect to.
 const ZEBRA_SOCKET: &str = "zserv.api";
 /// Time before a daemon that has ended is started again, at first and at most.
@@ -48,7 +50,7 @@ pub(super) fn check(frr: &Frr) -> Result<(), String> {
 
 /// Returns the names of the daemons, in the order in which they are started.
 fn names(frr: &Frr) -> Vec<String> {
-    ["zebra", "staticd"].iter().map(|name| (*name).to_owned()).chain(frr.daemons.iter().cloned()).collect()
+    [ZEBRA, "staticd"].iter().map(|name| (*name).to_owned()).chain(frr.daemons.iter().cloned()).collect()
 }
 
 /// Returns the configuration of the settings; `None` if the daemons have their own.
@@ -142,7 +144,7 @@ impl Daemons {
         let daemon = |name: String| {
             let mut command = namespace.command(&Path::new(PROGRAMS).join(&name));
             command.args(["-N", namespace.name(), "--log", "stdout", "--log-level", "warnings"]);
-            if name == "zebra" {
+            if name == ZEBRA {
                 command.args(["-M", "dplane_fpm_nl"]);
             }
             // signals of a terminal are for the run
@@ -179,16 +181,11 @@ impl Daemons {
         let (mut all_run, mut has_zebra) = (true, false);
         let socket = self.folder.join(ZEBRA_SOCKET);
         for daemon in &mut self.daemons {
-            let is_zebra = daemon.name == "zebra";
-            if daemon.process.is_none() {
-                if is_zebra {
-                    // ignore errors: there is none
-                    let _ = std::fs::remove_file(&socket);
-                } else if !has_zebra {
-                    // a bgpd without zebra would withdraw its routes from its neighbors
-                    all_run = false;
-                    continue;
-                }
+            let is_zebra = daemon.name == ZEBRA;
+            if daemon.process.is_none() && !is_zebra && !has_zebra {
+                // a bgpd without zebra would withdraw its routes from its neighbors
+                all_run = false;
+                continue;
             }
             let ended = daemon.poll(&self.tenant, &self.folder);
             self.is_configured &= !ended;
@@ -341,8 +338,11 @@ impl Daemon {
             self.due = Instant::now() + Duration::from_millis(200);
             return false;
         }
-        // ignore errors: there is none
+        // those of the process before it; ignore errors: there is none
         let _ = std::fs::remove_file(folder.join(format!("{}.vty", self.name)));
+        if self.name == ZEBRA {
+            let _ = std::fs::remove_file(folder.join(ZEBRA_SOCKET));
+        }
         self.started = Instant::now();
         match self.command.spawn() {
             Ok(mut process) => {
