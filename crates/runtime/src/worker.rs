@@ -659,31 +659,37 @@ impl Worker {
             }
         }
         if now.wrapping_sub(self.last_timer) >= self.cycles_per_ms {
-            (self.last_timer, self.last_short_timer) = (now, now);
-            self.outputs.backpressure = false;
+            self.last_timer = now;
             self.inputs.iter_mut().for_each(Input::update_queue);
             self.outputs.ports.iter_mut().flatten().for_each(|output| output.tx.maintain());
-            if !matches!(self.order, ServiceOrder::Timestamps(_)) {
-                self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
-            }
-            self.outputs.run_local(&mut self.graph);
+            self.run_timers(now);
             if self.graph.is_observed() {
                 self.end_observation();
             }
             let interval = self.graph.timer_interval().filter(|_| !matches!(self.order, ServiceOrder::Timestamps(_)));
             let interval = interval.filter(|interval| *interval < Duration::from_millis(1));
             self.short_interval = interval.map(|interval| self.cycles_per_ms * interval.as_micros() as u64 / 1000);
-            // the time spent in timers is no gap
-            self.last_clock = clock::cycles();
-            self.busy.add_timers(self.last_clock.saturating_sub(now));
+            self.end_timers(now);
         } else if self.short_interval.is_some_and(|cycles| now.wrapping_sub(self.last_short_timer) >= cycles) {
-            self.last_short_timer = now;
-            self.outputs.backpressure = false;
-            self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
-            self.outputs.run_local(&mut self.graph);
-            self.last_clock = clock::cycles();
-            self.busy.add_timers(self.last_clock.saturating_sub(now));
+            self.run_timers(now);
+            self.end_timers(now);
         }
+    }
+
+    /// Runs the timers that are due, except those of captures, whose clock is that of their packets.
+    fn run_timers(&mut self, now: u64) {
+        self.last_short_timer = now;
+        self.outputs.backpressure = false;
+        if !matches!(self.order, ServiceOrder::Timestamps(_)) {
+            self.graph.run_timers(self.started.elapsed(), &mut self.outputs);
+        }
+        self.outputs.run_local(&mut self.graph);
+    }
+
+    /// Counts the time spent in timers, which is no gap.
+    fn end_timers(&mut self, begun: u64) {
+        self.last_clock = clock::cycles();
+        self.busy.add_timers(self.last_clock.saturating_sub(begun));
     }
 
     /// Adds the time since the last call during which the worker did not run, at most `longest` of it in one gap.
