@@ -3,14 +3,14 @@
 mod application;
 mod counts;
 mod detector;
-mod dscp;
 mod headers;
 mod hosts;
 mod protocol;
 mod stream_start;
 
-use crate::checksum_delta::ChecksumDelta;
 use crate::classification::Classification;
+use crate::settings::Dscp;
+use crate::traffic_class;
 pub use application::Application;
 use application::UNKNOWN;
 use counts::{Counts, Outcome};
@@ -28,7 +28,6 @@ use std::time::Duration;
 use tables::flow::{
     CAPACITY_MOST, FlowKey, FlowTable, Full, Lookup, Prepared, Settings as TableSettings, Tuple4, Tuple6,
 };
-use wire::EtherType;
 
 /// `dpi`: recognises the application protocol of flows.
 pub struct Dpi;
@@ -56,7 +55,7 @@ pub struct Settings {
     drop: Vec<String>,
     /// Differentiated services code point of the packets of an application, of `unknown` or of a group of `hosts`: a
     /// name such as `ef`, or 0 to 63.
-    mark: BTreeMap<String, dscp::Dscp>,
+    mark: BTreeMap<String, Dscp>,
     /// Groups of host names in TLS, QUIC and HTTP: names, and `*.example.com` for all names below it.
     hosts: BTreeMap<String, Vec<String>>,
 }
@@ -149,7 +148,7 @@ impl Treatments {
             of[outcome("drop", name)?.index()].drop = true;
         }
         for (name, dscp) in &settings.mark {
-            of[outcome("mark", name)?.index()].mark = Some(dscp.value());
+            of[outcome("mark", name)?.index()].mark = Some(dscp.number());
         }
         let any = of.iter().any(|treatment| treatment.drop || treatment.mark.is_some());
         Ok(Treatments { of, any })
@@ -361,26 +360,10 @@ impl Engine {
     }
 }
 
-/// Sets the code point of the outer IP header; returns true if there is one.
+/// Sets the code point of the outer IP header and keeps the ECN field; returns true if there is one.
 fn mark(frame: &mut [u8], dscp: u8) -> bool {
     let Some((kind, at)) = headers::ip_offset(frame) else { return false };
-    let Some(header) = frame.get_mut(at..) else { return false };
-    match kind {
-        EtherType::IPV4 => {
-            let Some([first, class, rest @ ..]) = header.first_chunk_mut::<20>() else { return false };
-            let old = [*first, *class];
-            *class = *class & 3 | dscp << 2;
-            let sum = [rest[8], rest[9]];
-            [rest[8], rest[9]] = ChecksumDelta::new(&old, &[*first, *class]).apply(sum);
-        }
-        EtherType::IPV6 => {
-            let Some([first, second, ..]) = header.first_chunk_mut::<40>() else { return false };
-            let class = (*first << 4 | *second >> 4) & 3 | dscp << 2;
-            (*first, *second) = (*first & 0xf0 | class >> 4, *second & 0xf | class << 4);
-        }
-        _ => return false,
-    }
-    true
+    frame.get_mut(at..).is_some_and(|header| traffic_class::set(kind, header, 0xfc, dscp << 2))
 }
 
 impl DpiNode {

@@ -1,4 +1,4 @@
-//! Export of records to a server by a thread of its own, for which the packet path never waits.
+//! Export of records by a thread of its own, for which the packet path never waits.
 
 mod exporter;
 pub(crate) mod ipfix;
@@ -43,7 +43,7 @@ impl<R: Send + 'static> Export<R> {
     ///
     /// # Errors
     /// The socket or the thread cannot be created.
-    pub(crate) fn start(
+    pub(crate) fn to_server(
         name: &str,
         address: SocketAddr,
         counter: Arc<Counter>,
@@ -55,11 +55,23 @@ impl<R: Send + 'static> Export<R> {
         };
         let socket = UdpSocket::bind(any)?;
         socket.connect(address)?;
+        Self::start(name, counter, move |records, lost| run(socket, records, lost))
+    }
+
+    /// Starts a thread that runs `run` with the queue and a counter of lost records.
+    ///
+    /// # Errors
+    /// The thread cannot be created.
+    pub(crate) fn start(
+        name: &str,
+        counter: Arc<Counter>,
+        run: impl FnOnce(Receiver<R>, Arc<AtomicU64>) + Send + 'static,
+    ) -> io::Result<Export<R>> {
         let (sender, records) = sync_channel(QUEUE_LEN);
         let lost = Arc::<AtomicU64>::default();
         let lost_by_thread = lost.clone();
         let thread = std::thread::Builder::new().name(name.to_owned());
-        let thread = thread.spawn(move || run(socket, records, lost_by_thread))?;
+        let thread = thread.spawn(move || run(records, lost_by_thread))?;
         Ok(Export { records: Some(sender), thread: Some(thread), lost, counter })
     }
 }
@@ -69,8 +81,13 @@ impl<R> Export<R> {
     pub(crate) fn send(&self, record: R) {
         let Some(records) = &self.records else { return };
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = records.try_send(record) {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lose();
         }
+    }
+
+    /// Counts a record that is not sent.
+    pub(crate) fn lose(&self) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Queues a record, and waits for room until `deadline`. Not for the packet path.
@@ -80,10 +97,7 @@ impl<R> Export<R> {
             match records.try_send(record) {
                 Ok(()) => return,
                 Err(TrySendError::Full(returned)) if Instant::now() < deadline => record = returned,
-                Err(_) => {
-                    self.lost.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
+                Err(_) => return self.lose(),
             }
             std::thread::sleep(Duration::from_millis(1));
         }

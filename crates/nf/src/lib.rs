@@ -22,8 +22,10 @@ mod export;
 mod fragment_queue;
 mod large_table;
 mod link;
+mod random;
 mod saved_flows;
 mod settings;
+mod traffic_class;
 mod visits;
 
 pub use classification::Classification;

@@ -1,7 +1,6 @@
 //! Quality of service: policing, shaping and scheduling of classes of packets.
 
 mod class;
-mod dscp;
 mod gaps;
 mod headers;
 mod meter;

@@ -1,9 +1,11 @@
 //! Types and checks that the settings of several NFs share.
 
+mod dscp;
 pub(crate) mod line_file;
 mod mac;
 mod network;
 pub(crate) mod port_list;
 
+pub(crate) use dscp::Dscp;
 pub use mac::Mac;
 pub use network::Net;

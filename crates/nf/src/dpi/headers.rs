@@ -1,12 +1,11 @@
 //! Positions of the headers and the payload of a frame, and the key of its flow.
 
 use super::protocol::Transport;
+use crate::link;
 use tables::flow::{Tuple4, Tuple6};
-use wire::{EtherType, Ethernet, Header, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan};
+use wire::{EtherType, Header, IpProtocol, Ipv4, Ipv6, Tcp, Udp};
 use zerocopy::FromBytes;
 
-/// VLAN tags that are skipped, and tunnels.
-const TAGS_MAX: usize = 4;
 const TUNNELS_MAX: usize = 2;
 
 /// Key of a flow, the same in both directions.
@@ -53,16 +52,8 @@ pub(super) enum NoFlow {
 
 /// Returns the offset of the IP header.
 pub(super) fn ip_offset(frame: &[u8]) -> Option<(EtherType, usize)> {
-    let (ethernet, _) = Ethernet::ref_from_prefix(frame).ok()?;
-    let (mut kind, mut at) = (ethernet.ether_type(), size_of::<Ethernet>());
-    for _ in 0..TAGS_MAX {
-        if !kind.is_vlan() {
-            break;
-        }
-        kind = Vlan::ref_from_prefix(frame.get(at..)?).ok()?.0.ether_type();
-        at += size_of::<Vlan>();
-    }
-    Some((kind, at))
+    let (kind, payload) = link::parse(frame).ok()?;
+    Some((kind, frame.len() - payload.len()))
 }
 
 /// An IP header.

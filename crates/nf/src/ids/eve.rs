@@ -2,6 +2,7 @@
 
 use super::engine::Alert;
 use super::rule::Rule;
+use crate::export::Export;
 use diagnostics::Diagnostic;
 use graph::Counter;
 use serde_json::json;
@@ -11,12 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, SystemTime};
-
-/// Largest number of queued alerts; further ones are lost and counted.
-const QUEUE_LEN: usize = 16_384;
 
 /// Text of a rule that alerts refer to.
 #[derive(Clone, Debug)]
@@ -31,14 +28,9 @@ struct Signature {
 
 /// Sending half of the log, used by the packet path; it never blocks.
 pub(super) struct EveLog {
-    /// `None` once the log is being dropped.
-    records: Option<SyncSender<(SystemTime, Alert)>>,
-    thread: Option<JoinHandle<()>>,
-    /// Alerts lost, here or by the thread.
-    lost: Arc<AtomicU64>,
+    export: Export<(SystemTime, Alert)>,
     /// True once the log is being dropped.
     ends: Arc<AtomicBool>,
-    counter: Arc<Counter>,
     /// Largest number of alerts per second; 0: no limit.
     rate: u32,
     second: u64,
@@ -46,15 +38,9 @@ pub(super) struct EveLog {
 }
 
 impl Drop for EveLog {
-    /// Waits until all queued alerts are written or lost; none is written to a socket that does not accept them. NFs are
-    /// dropped outside the packet path.
+    /// Lets queued alerts be lost if the last one could not be written: a socket may not accept them.
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        self.records = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        self.update_counter();
     }
 }
 
@@ -82,13 +68,11 @@ impl EveLog {
             Box::new(std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(invalid)?)
         };
         let signatures: Vec<Signature> = rules.map(|r| r.0).collect();
-        let (sender, records) = sync_channel(QUEUE_LEN);
-        let lost = Arc::<AtomicU64>::default();
         let ends = Arc::<AtomicBool>::default();
-        let (lost_by_thread, ended) = (lost.clone(), ends.clone());
-        let run = move || write_all(out, &records, &signatures, &lost_by_thread, &ended);
-        let thread = std::thread::Builder::new().name("ids-alerts".into()).spawn(run).map_err(invalid)?;
-        Ok(EveLog { records: Some(sender), thread: Some(thread), lost, ends, counter, rate, second: 0, in_second: 0 })
+        let ended = ends.clone();
+        let run = move |records, lost: Arc<AtomicU64>| write_all(out, &records, &signatures, &lost, &ended);
+        let export = Export::start("ids-alerts", counter, run).map_err(invalid)?;
+        Ok(EveLog { export, ends, rate, second: 0, in_second: 0 })
     }
 
     /// Queues an alert.
@@ -97,17 +81,16 @@ impl EveLog {
             (self.second, self.in_second) = (now.as_secs(), 0);
         }
         self.in_second = self.in_second.saturating_add(1);
-        let limited = self.rate != 0 && self.in_second > self.rate;
-        let sent = !limited
-            && self.records.as_ref().is_some_and(|records| records.try_send((SystemTime::now(), alert)).is_ok());
-        if !sent {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        if self.rate != 0 && self.in_second > self.rate {
+            self.export.lose();
+        } else {
+            self.export.send((SystemTime::now(), alert));
         }
     }
 
     /// Publishes the number of lost alerts.
     pub(super) fn update_counter(&self) {
-        self.counter.set(self.lost.load(Ordering::Relaxed));
+        self.export.update_counter();
     }
 }
 

@@ -257,7 +257,7 @@ impl FlowExporter {
         let domain = cx.copy.0 as u32 + 1;
         let run = move |socket, queue, lost| ipfix::run(socket, records, domain, &queue, lost);
         let counter = counters[CounterId::ExportLost].clone();
-        let export = Export::start("flow-export", address, counter, run).map_err(|e| {
+        let export = Export::to_server("flow-export", address, counter, run).map_err(|e| {
             let d = Diagnostic::new(format!("cannot be exported to: {e}")).key("export.to").value(to);
             d.remedy("name the address and port of a collector that this host has a route to")
         })?;

@@ -30,10 +30,15 @@ impl Log {
     ) -> Result<Log, Diagnostic> {
         let (name, domain) = (cx.name.clone(), cx.copy.0 as u32 + 1);
         let export =
-            Export::start("nat-log", target.address(), counter.clone(), move |socket, records, lost| match target {
-                LogTarget::Syslog(_) => syslog::run(socket, &name, &records, lost),
-                LogTarget::Ipfix(_) => ipfix::run(socket, kind, domain, &records, lost),
-            });
+            Export::to_server(
+                "nat-log",
+                target.address(),
+                counter.clone(),
+                move |socket, records, lost| match target {
+                    LogTarget::Syslog(_) => syslog::run(socket, &name, &records, lost),
+                    LogTarget::Ipfix(_) => ipfix::run(socket, kind, domain, &records, lost),
+                },
+            );
         export.map(Log).map_err(|e| {
             let d = Diagnostic::new(format!("cannot be logged to: {e}")).key("log").value(target.address());
             d.remedy("name the address and port of a server that this host has a route to")

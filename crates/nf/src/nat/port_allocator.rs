@@ -6,6 +6,7 @@ use super::config::Config;
 use super::flow::hash_to_index;
 use super::log::record::BlockEvent;
 use super::settings::Allocation;
+use crate::random;
 use foldhash::HashMap;
 use std::sync::Arc;
 use wire::IpProtocol;
@@ -141,12 +142,9 @@ impl PortAllocator {
         self.rebinding = rebinding;
     }
 
-    /// xorshift64*; the seed makes the first port of a search unpredictable.
+    /// Returns 48 random bits; the seed makes the first port of a search unpredictable.
     fn random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+        random::next(&mut self.random) >> 16
     }
 
     pub(crate) fn subscribers(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Classes of packets.
 
-use super::dscp::Dscp;
 use super::headers::Headers;
+use crate::settings::Dscp;
 use crate::{Application, Net};
 use diagnostics::Diagnostic;
 use schemars::JsonSchema;

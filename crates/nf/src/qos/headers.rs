@@ -1,10 +1,9 @@
 //! Fields of a packet that classes, meters and queues use, and the changes that they make.
 
 use crate::Classification;
-use crate::link;
+use crate::{link, traffic_class};
 use packet::Packet;
 use wire::EtherType;
-use wire::checksum;
 use wire::flow::FiveTuple;
 
 /// ECN field "congestion experienced" (RFC 3168 §5).
@@ -13,20 +12,14 @@ const CE: u8 = 0b11;
 /// Fields of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Headers {
-    /// IP header: version and position in the frame. `None` if there is no well-formed one.
-    ip: Option<(Version, u16)>,
+    /// EtherType and position of the IP header in the frame. `None` if there is no well-formed one.
+    ip: Option<(EtherType, u16)>,
     /// Addresses, ports and protocol.
     pub(super) tuple: Option<FiveTuple>,
     /// DSCP of the IP header.
     pub(super) dscp: Option<u8>,
     /// Results of earlier NFs.
     pub(super) classification: Classification,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    V4,
-    V6,
 }
 
 impl Headers {
@@ -40,40 +33,23 @@ impl Headers {
     pub(super) fn of_frame(frame: &[u8], classification: Classification) -> Self {
         let none = Headers { ip: None, tuple: None, dscp: None, classification };
         let Ok((ether_type, payload)) = link::parse(frame) else { return none };
-        let (version, tuple) = match ether_type {
-            EtherType::IPV4 => (Version::V4, FiveTuple::of_ipv4(payload)),
-            EtherType::IPV6 => (Version::V6, FiveTuple::of_ipv6(payload)),
+        let tuple = match ether_type {
+            EtherType::IPV4 => FiveTuple::of_ipv4(payload),
+            EtherType::IPV6 => FiveTuple::of_ipv6(payload),
             _ => return none,
         };
         let (Some(tuple), &[first, second, ..]) = (tuple, payload) else { return none };
-        let class = match version {
-            Version::V4 => second,
-            Version::V6 => first << 4 | second >> 4,
-        };
+        let class = if ether_type == EtherType::IPV4 { second } else { first << 4 | second >> 4 };
         let at = (frame.len() - payload.len()) as u16;
-        Headers { ip: Some((version, at)), tuple: Some(tuple), dscp: Some(class >> 2), classification }
+        Headers { ip: Some((ether_type, at)), tuple: Some(tuple), dscp: Some(class >> 2), classification }
     }
 
     /// Replaces the bits `mask` of the traffic class in the frame with those of `value`; nothing if there is no IP
     /// header.
     fn set_class(&self, frame: &mut [u8], mask: u8, value: u8) {
-        let Some((version, at)) = self.ip else { return };
-        let Some(ip) = frame.get_mut(usize::from(at)..) else { return };
-        match (version, ip) {
-            (Version::V4, [first, class, _, _, _, _, _, _, _, _, high, low, ..]) => {
-                let new = *class & !mask | value & mask;
-                let old = u16::from_be_bytes([*first, *class]);
-                let sum = checksum::update16(u16::from_be_bytes([*high, *low]), old, u16::from_be_bytes([*first, new]));
-                *class = new;
-                [*high, *low] = sum.to_be_bytes();
-            }
-            (Version::V6, [first, second, ..]) => {
-                let class = *first << 4 | *second >> 4;
-                let new = class & !mask | value & mask;
-                *first = *first & 0xf0 | new >> 4;
-                *second = *second & 0x0f | new << 4;
-            }
-            _ => {}
+        let Some((kind, at)) = self.ip else { return };
+        if let Some(header) = frame.get_mut(usize::from(at)..) {
+            traffic_class::set(kind, header, mask, value);
         }
     }
 
@@ -87,10 +63,10 @@ impl Headers {
     /// Sets the ECN field to "congestion experienced" and returns true, or returns false if the transport is not
     /// capable of ECN (RFC 3168).
     pub(super) fn mark_congestion(&self, frame: &mut [u8]) -> bool {
-        let Some((version, at)) = self.ip else { return false };
-        let ecn = match (version, frame.get(usize::from(at)..)) {
-            (Version::V4, Some([_, class, ..])) => class & CE,
-            (Version::V6, Some([_, second, ..])) => second >> 4 & CE,
+        let Some((kind, at)) = self.ip else { return false };
+        let ecn = match (kind, frame.get(usize::from(at)..)) {
+            (EtherType::IPV4, Some([_, class, ..])) => class & CE,
+            (EtherType::IPV6, Some([_, second, ..])) => second >> 4 & CE,
             _ => return false,
         };
         if ecn != 0 && ecn != CE {
@@ -104,7 +80,7 @@ impl Headers {
 mod tests {
     use super::*;
     use testkit::wire::build;
-    use wire::{Ipv4, Ipv6};
+    use wire::{Ipv4, Ipv6, checksum};
 
     fn headers(frame: &[u8]) -> Headers {
         Headers::of_frame(frame, Classification::default())

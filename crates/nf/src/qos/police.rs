@@ -1,12 +1,12 @@
 //! Policing: limiting rates by dropping or marking packets.
 
 use super::class::{Classes, Match};
-use super::dscp::Dscp;
 use super::headers::Headers;
 use super::meter::{Buckets, Colour, CommittedAndExcess, InvalidMeter, Meter, SingleRate, TwoRate};
 use super::rates::{bits_per_second, in_range};
 use super::subscriber::{Grouping, Per};
 use crate::Classification;
+use crate::settings::Dscp;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Named, Nf, Node, Rate, Spread};
 use packet::{Batch, Packet};

@@ -8,6 +8,7 @@ use super::class::Classes;
 use super::headers::Headers;
 use super::queue::{DropReason, Parameters};
 use super::subscriber::Grouping;
+use crate::random;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread};
 use hold::{Held, HoldHost};
@@ -101,11 +102,7 @@ struct ScheduleNode {
 impl ScheduleNode {
     /// Returns a uniform random number.
     fn random(&mut self) -> u32 {
-        // xorshift64* (Marsaglia 2003, Vigna 2016)
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+        (random::next(&mut self.random) >> 32) as u32
     }
 
     /// Queues a packet.

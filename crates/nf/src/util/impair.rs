@@ -1,5 +1,6 @@
 //! Impairing traffic: loss, duplication, delay and reordering.
 
+use crate::random;
 use diagnostics::Diagnostic;
 use graph::{BuildContext, Context, HoldQueue, Named, Nf, Node};
 use packet::{Batch, Packet};
@@ -96,11 +97,7 @@ struct ImpairNode {
 impl ImpairNode {
     /// Returns true with a probability of `share` · 2⁻³²; always if `share` is the largest number.
     fn happens(&mut self, share: u32) -> bool {
-        // xorshift64* (Marsaglia 2003, Vigna 2016)
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let number = (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32;
+        let number = (random::next(&mut self.random) >> 32) as u32;
         number < share || share == u32::MAX
     }
 }

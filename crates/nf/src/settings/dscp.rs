@@ -80,12 +80,24 @@ mod tests {
 
     #[test]
     fn parses_names_of_the_registry() {
-        let all =
-            [("be", 0), ("cs1", 8), ("cs7", 56), ("af11", 10), ("AF12", 12), ("af43", 38), ("ef", 46), ("va", 44)];
+        let all = [
+            ("be", 0),
+            ("le", 1),
+            ("cs1", 8),
+            ("cs3", 24),
+            ("cs7", 56),
+            ("af11", 10),
+            ("AF12", 12),
+            ("AF41", 34),
+            ("af43", 38),
+            ("ef", 46),
+            ("va", 44),
+        ];
         for (name, number) in all {
             assert_eq!(Dscp::from_name(name), Some(Dscp(number)), "{name}");
         }
-        for name in ["", "c", "cs8", "cs", "af10", "af51", "af111", "af1", "é", "aé1", "cs+1"] {
+        for name in ["", "a", "c", "cs8", "cs", "af", "af10", "af44", "af51", "af111", "af1", "é", "ééé", "aé1", "cs+1"]
+        {
             assert_eq!(Dscp::from_name(name), None, "{name}");
         }
         assert!(Dscp::try_from(Text::Number(63)).is_ok() && Dscp::try_from(Text::Number(64)).is_err());
