@@ -11,13 +11,14 @@ use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, N
 use packet::Batch;
 use rule::Action;
 use rule::address::Variables;
-use rule::parser::Parser;
+use rule::parser::{Parser, remove_duplicates};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use streams::window::Overlap;
 
 /// `ids`: matches packets and TCP streams with rules.
 pub struct Ids;
@@ -47,8 +48,12 @@ pub struct Settings {
     checksums: bool,
     /// Reassembly of TCP connections whose start was not seen.
     midstream: bool,
-    /// Maximum number of flows per core, 1 to 16777216. If the table is full, the oldest flow is evicted.
+    /// Maximum number of flows per core, 1 to 16777216. If the table is full, the flow that was idle longest is evicted.
     flows: u32,
+    /// Maximum number of bytes of streams that are kept per core. Beyond, segments are inspected one by one.
+    stream_memory: u64,
+    /// Choice of bytes where segments overlap that wait for missing ones: first, last or linux.
+    overlap: Overlap,
 }
 
 /// Treatment of packets that match rules with drop or reject.
@@ -75,10 +80,12 @@ impl Default for Settings {
             alert_rate: 0,
             alerts_per_packet: 15,
             mode: Mode::Detect,
-            action_order: vec![Action::Pass, Action::Drop, Action::Reject, Action::Alert],
+            action_order: Action::ALL.to_vec(),
             checksums: true,
             midstream: false,
             flows: 65_536,
+            stream_memory: 256 << 20,
+            overlap: Overlap::First,
         }
     }
 }
@@ -91,7 +98,7 @@ impl Nf for Ids {
     const KIND: &'static str = "ids";
     const ABOUT: &'static str = "Matches packets and reassembled TCP streams with rules of the Snort and Suricata language, logs alerts as JSON lines \
          and, in prevent mode, drops packets.";
-    const SPREAD: Spread = Spread::Symmetric;
+    const SPREAD: Spread = Spread::Hosts;
     const EXAMPLE: &'static str = "inline = ['alert tcp any any -> any 80 (msg:\"traversal\"; flow:to_server; content:\"/etc/passwd\"; sid:1;)']\nmode = \"detect\"";
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
@@ -99,12 +106,20 @@ impl Nf for Ids {
             let d = Diagnostic::new("number of flows is out of range").key("flows").value(settings.flows);
             return Err(d.remedy(format!("write 1 to {FLOWS_MAX}")));
         }
+        let order = &settings.action_order;
+        if order.len() != Action::ALL.len() || Action::ALL.iter().any(|action| !order.contains(action)) {
+            let d = Diagnostic::new("actions are missing or repeated").key("action_order").value(format!("{order:?}"));
+            return Err(d.remedy("write pass, drop, reject and alert in the order wanted"));
+        }
         if settings.alerts_per_packet == 0 {
             let d = Diagnostic::new("number of alerts is out of range").key("alerts_per_packet").value(0);
             return Err(d.remedy("write 1 to 255"));
         }
         let counters = Counters::<CounterId>::default();
-        let mut parser = Parser::new(settings.variables.clone());
+        // variables that the settings do not have keep their defaults
+        let mut variables = Settings::default().variables;
+        variables.extend(settings.variables.clone());
+        let mut parser = Parser::new(variables);
         let (mut rules, mut refused) = (vec![], vec![]);
         for file in &settings.rules {
             let path = cx.resolve_path(file);
@@ -120,6 +135,7 @@ impl Nf for Ids {
         let (more, bad) = parser.parse("inline", &settings.inline.join("\n"));
         rules.extend(more);
         refused.extend(bad);
+        refused.extend(remove_duplicates(&mut rules));
         for diagnostic in &refused {
             tracing::warn!(target: "nf", "ids: {diagnostic}");
         }
@@ -132,6 +148,8 @@ impl Nf for Ids {
                 checksums: settings.checksums,
                 midstream: settings.midstream,
                 flows: settings.flows as usize,
+                stream_bytes: usize::try_from(settings.stream_memory).unwrap_or(usize::MAX),
+                overlap: settings.overlap,
                 max_alerts: settings.alerts_per_packet.into(),
                 action_order: settings.action_order.clone(),
             },
@@ -160,6 +178,7 @@ graph::named_enum! {
         AlertsDrop = "alerts_drop",
         AlertsReject = "alerts_reject",
         Flows = "flows",
+        NotReassembled = "not_reassembled",
     }
 }
 
@@ -238,7 +257,11 @@ impl Node for IdsNode {
         Some(Duration::from_millis(100))
     }
 
-    fn on_timer(&mut self, _: &mut Context<'_>) {
+    fn on_timer(&mut self, cx: &mut Context<'_>) {
+        self.last = cx.now();
+        self.engine.age(self.last, &mut self.alerts);
+        self.report(self.last);
+        self.counters[CounterId::NotReassembled].set(self.engine.not_reassembled);
         let flows = self.engine.flow_count() as u64;
         self.counters[CounterId::Flows].set(flows);
         self.table.entries.set(flows);

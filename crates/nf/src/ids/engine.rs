@@ -20,7 +20,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 use stream::{CHUNK_LEN, Chunk};
-use threshold::Thresholds;
+use streams::window::Overlap;
+use threshold::{Permission, Thresholds};
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
@@ -29,6 +30,9 @@ pub(super) struct Options {
     pub(super) checksums: bool,
     pub(super) midstream: bool,
     pub(super) flows: usize,
+    /// Largest number of bytes of streams that are kept.
+    pub(super) stream_bytes: usize,
+    pub(super) overlap: Overlap,
     pub(super) max_alerts: usize,
     pub(super) action_order: Vec<Action>,
 }
@@ -57,6 +61,10 @@ pub(super) struct Alert {
 const MAX_TUNNELS: usize = 4;
 /// Largest number of xbits; while all are in use, further ones are not set.
 const MAX_XBITS: usize = 65_536;
+/// Time between two searches of the full table of xbits for expired ones.
+const XBITS_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+/// Calls of [`Engine::age`] in which all flows are visited.
+const AGEING_PARTS: usize = 100;
 /// Largest number of flowbits per flow.
 const MAX_FLOWBITS: usize = 1024;
 
@@ -92,8 +100,35 @@ pub(super) struct Engine {
     flows: Flows,
     thresholds: Thresholds,
     fragments: Fragments,
-    xbits: HashMap<XbitKey, Duration>,
+    xbits: Xbits,
     candidates: Vec<u32>,
+    /// Alerts of the present packet.
+    reported: usize,
+    /// Streams whose bytes are not reassembled because of the limit of memory.
+    pub(super) not_reassembled: u64,
+}
+
+/// Times until which xbits are set.
+#[derive(Default)]
+struct Xbits {
+    until: HashMap<XbitKey, Duration>,
+    next_search: Duration,
+}
+
+impl Xbits {
+    fn is_set(&self, key: &XbitKey, now: Duration) -> bool {
+        self.until.get(key).is_some_and(|until| now < *until)
+    }
+
+    fn set(&mut self, key: XbitKey, now: Duration, expire: u32) {
+        if self.until.len() >= MAX_XBITS && now >= self.next_search {
+            self.until.retain(|_, until| now < *until);
+            self.next_search = now + XBITS_SEARCH_INTERVAL;
+        }
+        if self.until.len() < MAX_XBITS || self.until.contains_key(&key) {
+            self.until.insert(key, now + Duration::from_secs(expire.into()));
+        }
+    }
 }
 
 impl Engine {
@@ -114,11 +149,13 @@ impl Engine {
         Ok(Engine {
             patterns: PatternSet::new(&rules)?,
             without_pattern,
-            flows: Flows::new(options.flows),
+            flows: Flows::new(options.flows)?,
             thresholds: Thresholds::default(),
             fragments: Fragments::default(),
-            xbits: HashMap::new(),
+            xbits: Xbits::default(),
             candidates: vec![],
+            reported: 0,
+            not_reassembled: 0,
             rules,
             options,
         })
@@ -135,11 +172,13 @@ impl Engine {
     /// Inspects a frame and the packets of its tunnels; `None` if it is not IP.
     pub(super) fn inspect(&mut self, now: Duration, frame: &[u8], alerts: &mut Vec<Alert>) -> Option<Verdict> {
         let mut packet = decode::decode_frame(frame, self.options.checksums)?;
+        self.reported = 0;
         let mut verdict = self.inspect_packet(now, &packet, alerts);
         let whole = if packet.is_fragment() { self.fragments.add(now, &packet) } else { None };
-        if let Some(payload) = &whole {
-            let unfragmented = Packet { payload, fragment_bits: 0, fragment_offset: 0, ..packet };
-            packet = decode::transport(unfragmented, self.options.checksums);
+        if let Some(reassembled) =
+            whole.as_ref().and_then(|payload| decode::reassembled(&packet, payload, self.options.checksums))
+        {
+            packet = reassembled;
             verdict = worse(verdict, self.inspect_packet(now, &packet, alerts));
         }
         for _ in 0..MAX_TUNNELS {
@@ -152,13 +191,26 @@ impl Engine {
         Some(verdict)
     }
 
+    /// Removes flows that have been idle too long from part of the table, and inspects the rest of their streams.
+    pub(super) fn age(&mut self, now: Duration, alerts: &mut Vec<Alert>) {
+        self.flows.age(now, AGEING_PARTS);
+        self.inspect_evicted(now, alerts);
+    }
+
     /// Inspects the rest of all streams.
     pub(super) fn finish(&mut self, now: Duration, alerts: &mut Vec<Alert>) {
-        for mut flow in self.flows.drain() {
-            if flow.action == FlowAction::Inspect {
-                (0..2).for_each(|direction| {
-                    self.inspect_rest(now, &mut flow, direction, alerts);
-                });
+        self.flows.drain();
+        self.inspect_evicted(now, alerts);
+    }
+
+    /// Inspects the rest of the streams of flows that are no longer in the table.
+    fn inspect_evicted(&mut self, now: Duration, alerts: &mut Vec<Alert>) {
+        let mut evicted = std::mem::take(&mut self.flows.evicted);
+        evicted.sort_by_key(|flow| flow.number);
+        for mut flow in evicted {
+            self.reported = 0;
+            for direction in 0..2 {
+                self.inspect_rest(now, &mut flow, direction, alerts);
             }
         }
     }
@@ -168,13 +220,18 @@ impl Engine {
             let mut flow = self.flows.create(packet, now);
             return self.inspect_in_flow(now, packet, &mut flow, alerts);
         }
-        let (key, mut flow) = self.flows.take(packet, now);
+        let (slot, mut flow) = self.flows.take(packet, now);
         let verdict = match flow.action {
             FlowAction::Pass => Verdict::Forward,
             FlowAction::Drop => Verdict::Drop,
             FlowAction::Inspect => self.inspect_in_flow(now, packet, &mut flow, alerts),
         };
-        self.flows.put(key, flow);
+        self.flows.put(&slot, flow);
+        if !self.flows.evicted.is_empty() {
+            let reported = self.reported;
+            self.inspect_evicted(now, alerts);
+            self.reported = reported;
+        }
         verdict
     }
 
@@ -202,7 +259,10 @@ impl Engine {
                         || flow.tcp == TcpState::SynAck && direction == 1
                     {
                         let seq = packet.tcp_number(4).wrapping_add(u32::from(syn));
-                        added = flow.streams[direction].add(seq, packet.payload);
+                        if self.flows.stream_bytes() >= self.options.stream_bytes {
+                            self.not_reassembled += u64::from(flow.streams[direction].give_up());
+                        }
+                        added = flow.streams[direction].add(seq, packet.payload, self.options.overlap);
                         verdict = worse(self.inspect_before_gap(now, flow, direction, alerts), verdict);
                     }
                 }
@@ -233,8 +293,11 @@ impl Engine {
         if let Some(chunk) = chunk {
             flow.streams[direction].keep(chunk);
         }
-        if packet.is_tcp() && packet.valid && packet.tcp_flags() & 4 != 0 {
-            flow.tcp = TcpState::Closed;
+        if packet.is_tcp() && packet.valid {
+            flow.ended[direction] |= packet.tcp_flags() & 1 != 0;
+            if packet.tcp_flags() & 4 != 0 || flow.ended == [true; 2] {
+                flow.tcp = TcpState::Closed;
+            }
         }
         verdict
     }
@@ -263,6 +326,9 @@ impl Engine {
 
     /// Inspects the bytes of a direction that have not been inspected.
     fn inspect_rest(&mut self, now: Duration, flow: &mut Flow, direction: usize, alerts: &mut Vec<Alert>) -> Verdict {
+        if flow.action != FlowAction::Inspect {
+            return Verdict::Forward;
+        }
         let before = self.inspect_before_gap(now, flow, direction, alerts);
         let Some(chunk) = flow.streams[direction].take() else { return before };
         let verdict = self.inspect_chunk(now, flow, direction, &chunk, alerts);
@@ -304,6 +370,7 @@ impl Engine {
             ip_header: &[],
             header: &[],
             payload: &[],
+            vlans: 0,
             ttl: 0,
             tos: 0,
             id: 0,
@@ -346,7 +413,7 @@ impl Engine {
         }
         candidates.sort_unstable();
         candidates.dedup();
-        let (mut verdict, mut reported) = (Verdict::Forward, 0);
+        let mut verdict = Verdict::Forward;
         for n in &candidates {
             let Some(rule) = self.rules.get(*n as usize) else { continue };
             let Some(by_stream) = match_rule(rule, packet, flow, &self.xbits, &input, now) else { continue };
@@ -358,12 +425,11 @@ impl Engine {
                 matched.push(*n);
             }
             apply_states(rule, packet, flow, &mut self.xbits, now);
-            let permitted = match &rule.threshold {
-                Some(threshold) => self.thresholds.permits(*n, threshold, packet, flow.id, now),
-                None => true,
+            let permission = match &rule.threshold {
+                Some(threshold) => self.thresholds.count(*n, threshold, packet, flow.id, now),
+                None => Permission::Alert,
             };
-            let filtered = rule.threshold.is_some_and(|t| t.kind == super::rule::state::ThresholdKind::DetectionFilter);
-            if !permitted && filtered {
+            if permission == Permission::Nothing {
                 continue;
             }
             let whole_flow = rule.has_only_addresses() || by_stream;
@@ -380,8 +446,8 @@ impl Engine {
                     flow.action = FlowAction::Drop;
                 }
             }
-            if permitted && !rule.noalert && reported < self.options.max_alerts {
-                reported += 1;
+            if permission == Permission::Alert && !rule.noalert && self.reported < self.options.max_alerts {
+                self.reported += 1;
                 alerts.push(Alert {
                     rule: *n,
                     flow: flow.id,
@@ -406,7 +472,7 @@ fn match_rule(
     rule: &Rule,
     packet: &Packet<'_>,
     flow: &Flow,
-    xbits: &HashMap<XbitKey, Duration>,
+    xbits: &Xbits,
     input: &Input<'_>,
     now: Duration,
 ) -> Option<bool> {
@@ -536,16 +602,10 @@ fn xbit_key(scope: BitScope, bit: u32, packet: &Packet<'_>) -> XbitKey {
     }
 }
 
-fn state_holds(
-    state: &StateOption,
-    packet: &Packet<'_>,
-    flow: &Flow,
-    xbits: &HashMap<XbitKey, Duration>,
-    now: Duration,
-) -> bool {
+fn state_holds(state: &StateOption, packet: &Packet<'_>, flow: &Flow, xbits: &Xbits, now: Duration) -> bool {
     let is_set = |bit: &u32| match state.scope {
         BitScope::Flow => flow.bits.contains(bit),
-        scope => xbits.get(&xbit_key(scope, *bit, packet)).is_some_and(|until| now < *until),
+        scope => xbits.is_set(&xbit_key(scope, *bit, packet), now),
     };
     match state.command {
         BitCommand::IsSet => state.bits.iter().any(is_set),
@@ -554,19 +614,13 @@ fn state_holds(
 }
 
 /// Changes the bits that a matching rule changes.
-fn apply_states(
-    rule: &Rule,
-    packet: &Packet<'_>,
-    flow: &mut Flow,
-    xbits: &mut HashMap<XbitKey, Duration>,
-    now: Duration,
-) {
+fn apply_states(rule: &Rule, packet: &Packet<'_>, flow: &mut Flow, xbits: &mut Xbits, now: Duration) {
     for state in rule.states.iter().filter(|state| !state.reads()) {
         for bit in &state.bits {
             let key = xbit_key(state.scope, *bit, packet);
             let is_set = match state.scope {
                 BitScope::Flow => flow.bits.contains(bit),
-                _ => xbits.get(&key).is_some_and(|until| now < *until),
+                _ => xbits.is_set(&key, now),
             };
             let set = match state.command {
                 BitCommand::Set => true,
@@ -577,16 +631,9 @@ fn apply_states(
                 (BitScope::Flow, true) if !is_set && flow.bits.len() < MAX_FLOWBITS => flow.bits.push(*bit),
                 (BitScope::Flow, true) => {}
                 (BitScope::Flow, false) => flow.bits.retain(|other| other != bit),
-                (_, true) => {
-                    if xbits.len() >= MAX_XBITS {
-                        xbits.retain(|_, until| now < *until);
-                    }
-                    if xbits.len() < MAX_XBITS || xbits.contains_key(&key) {
-                        xbits.insert(key, now + Duration::from_secs(state.expire.into()));
-                    }
-                }
+                (_, true) => xbits.set(key, now, state.expire),
                 (_, false) => {
-                    xbits.remove(&key);
+                    xbits.until.remove(&key);
                 }
             }
         }

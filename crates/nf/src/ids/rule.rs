@@ -30,6 +30,11 @@ pub(super) enum Action {
     Alert,
 }
 
+impl Action {
+    /// All actions in the default order of evaluation.
+    pub(super) const ALL: [Action; 4] = [Action::Pass, Action::Drop, Action::Reject, Action::Alert];
+}
+
 /// Protocol of a rule's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {

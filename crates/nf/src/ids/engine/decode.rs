@@ -15,6 +15,8 @@ pub(in crate::ids) struct Packet<'a> {
     /// Header of TCP, UDP or ICMP; empty if there is none.
     pub(in crate::ids) header: &'a [u8],
     pub(in crate::ids) payload: &'a [u8],
+    /// Identifiers of the outer and the inner VLAN tag, 12 bits each; 0 without tags.
+    pub(in crate::ids) vlans: u32,
     pub(in crate::ids) ttl: u8,
     pub(in crate::ids) tos: u8,
     pub(in crate::ids) id: u32,
@@ -134,14 +136,19 @@ fn find_option(mut options: &[u8], kind: u8) -> Option<&[u8]> {
 
 /// Decodes an Ethernet frame with up to four VLAN tags.
 pub(in crate::ids) fn decode_frame(frame: &[u8], checksums: bool) -> Option<Packet<'_>> {
-    let mut at = 12;
+    let (mut at, mut vlans) = (12, 0);
     for _ in 0..5 {
-        match be16(frame, at)? {
-            0x8100 | 0x88a8 | 0x9100 => at += 4,
-            0x0800 | 0x86dd => return decode_ip(frame.get(at + 2..)?, checksums),
-            0x8864 => return decode_ip(frame.get(at + 10..)?, checksums),
+        let ip = match be16(frame, at)? {
+            0x8100 | 0x88a8 | 0x9100 => {
+                vlans = (vlans << 12 | u32::from(be16(frame, at + 2)? & 0xfff)) & 0xff_ffff;
+                at += 4;
+                continue;
+            }
+            0x0800 | 0x86dd => frame.get(at + 2..)?,
+            0x8864 => frame.get(at + 10..)?,
             _ => return None,
-        }
+        };
+        return decode_ip(ip, checksums).map(|packet| Packet { vlans, ..packet });
     }
     None
 }
@@ -174,6 +181,7 @@ fn decode_ipv4(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
         ip_header,
         header: &[],
         payload: rest,
+        vlans: 0,
         ttl: bytes[8],
         tos: bytes[1],
         id: be16(bytes, 4)?.into(),
@@ -188,29 +196,15 @@ fn decode_ipv6(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
     let total = 40 + usize::from(be16(bytes, 4)?);
     let bytes = bytes.get(..total)?;
     let address = |at: usize| Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok()?));
-    let (mut next, mut at, mut id, mut fragment) = (bytes[6], 40, 0, 0);
-    for _ in 0..16 {
-        match next {
-            0 | 43 | 60 | 135 => {
-                let len = (usize::from(*bytes.get(at + 1)?) + 1) * 8;
-                next = bytes[at];
-                at += len;
-            }
-            51 => {
-                let len = (usize::from(*bytes.get(at + 1)?) + 2) * 4;
-                next = bytes[at];
-                at += len;
-            }
-            44 => {
-                fragment = be16(bytes, at + 2)?;
-                id = u32::from_be_bytes(bytes.get(at + 4..at + 8)?.try_into().ok()?);
-                next = bytes[at];
-                at += 8;
-                if fragment >> 3 != 0 {
-                    break;
-                }
-            }
-            _ => break,
+    let (mut next, mut at) = skip_extension_headers(bytes, bytes[6], 40)?;
+    let (mut id, mut fragment) = (0, 0);
+    if next == 44 {
+        fragment = be16(bytes, at + 2)?;
+        id = u32::from_be_bytes(bytes.get(at + 4..at + 8)?.try_into().ok()?);
+        (next, at) = (bytes[at], at + 8);
+        // the payload of a fragment is not decoded
+        if fragment & 0xfff9 == 0 {
+            (next, at) = skip_extension_headers(bytes, next, at)?;
         }
     }
     let packet = Packet {
@@ -222,6 +216,7 @@ fn decode_ipv6(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
         ip_header: bytes.get(..at)?,
         header: &[],
         payload: bytes.get(at..)?,
+        vlans: 0,
         ttl: bytes[7],
         tos: (be16(bytes, 0)? >> 4) as u8,
         id,
@@ -232,12 +227,43 @@ fn decode_ipv6(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
     Some(transport(packet, checksums))
 }
 
+/// Skips extension headers but those of fragments; returns the protocol behind them and its position.
+fn skip_extension_headers(bytes: &[u8], mut next: u8, mut at: usize) -> Option<(u8, usize)> {
+    for _ in 0..16 {
+        let len = match next {
+            0 | 43 | 60 | 135 => (usize::from(*bytes.get(at + 1)?) + 1) * 8,
+            51 => (usize::from(*bytes.get(at + 1)?) + 2) * 4,
+            _ => break,
+        };
+        (next, at) = (bytes[at], at + len);
+    }
+    Some((next, at))
+}
+
+/// Returns the packet whose payload was reassembled from fragments.
+pub(super) fn reassembled<'a>(fragment: &Packet<'a>, payload: &'a [u8], checksums: bool) -> Option<Packet<'a>> {
+    let (protocol, at) = match fragment.src {
+        IpAddr::V4(_) => (fragment.protocol, 0),
+        IpAddr::V6(_) => skip_extension_headers(payload, fragment.protocol, 0)?,
+    };
+    let payload = payload.get(at..)?;
+    Some(transport(Packet { protocol, payload, fragment_bits: 0, fragment_offset: 0, ..*fragment }, checksums))
+}
+
 /// Decodes the transport header of an unfragmented packet.
-pub(super) fn transport(mut packet: Packet<'_>, checksums: bool) -> Packet<'_> {
+fn transport(mut packet: Packet<'_>, checksums: bool) -> Packet<'_> {
     if packet.is_fragment() {
         return packet;
     }
-    let rest = packet.payload;
+    let mut rest = packet.payload;
+    if packet.protocol == UDP {
+        // bytes behind the datagram are not part of it; a length of 0 is that of a jumbogram (RFC 2675 §4)
+        match be16(rest, 4).map(usize::from) {
+            Some(len @ 8..) if len <= rest.len() => rest = &rest[..len],
+            Some(0) if packet.src.is_ipv6() => {}
+            _ => return packet,
+        }
+    }
     let header_len = match packet.protocol {
         TCP => rest.get(12).map_or(0, |b| usize::from(b >> 4) * 4),
         UDP => 8,

@@ -1,18 +1,71 @@
 //! Table of flows.
 
-use super::decode::{ICMP, ICMPV6, Packet, TCP};
+use super::decode::{ICMP, ICMPV6, Packet};
 use super::stream::Stream;
-use std::collections::{HashMap, VecDeque};
+use diagnostics::Diagnostic;
 use std::net::IpAddr;
 use std::time::Duration;
+use tables::flow::{FlowKey, FlowTable, Full, Lookup, Seed, Settings};
 
 /// Idle time after which a flow ends.
 const IDLE_TCP: Duration = Duration::from_secs(3600);
+const IDLE_CLOSED: Duration = Duration::from_secs(60);
 const IDLE_OTHER: Duration = Duration::from_secs(300);
 
-/// Ends of a flow in their order, and protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key([(IpAddr, u16); 2], u8);
+/// Packed length of a key: addresses, ports, protocol and VLAN tags.
+const KEY_LEN: usize = 16 + 16 + 2 + 2 + 1 + 3;
+
+/// Ends of a flow in their order, protocol, and VLAN identifiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key([u8; KEY_LEN]);
+
+impl Default for Key {
+    fn default() -> Self {
+        Key([0; KEY_LEN])
+    }
+}
+
+impl Key {
+    fn new(packet: &Packet<'_>) -> Self {
+        let (src, dst) = ends(packet);
+        let (low, high) = if src <= dst { (src, dst) } else { (dst, src) };
+        let mut key = [0; KEY_LEN];
+        for (to, ip) in key.chunks_exact_mut(16).zip([low.0, high.0]) {
+            match ip {
+                IpAddr::V4(ip) => to.copy_from_slice(&ip.to_ipv6_mapped().octets()),
+                IpAddr::V6(ip) => to.copy_from_slice(&ip.octets()),
+            }
+        }
+        key[32..34].copy_from_slice(&low.1.to_be_bytes());
+        key[34..36].copy_from_slice(&high.1.to_be_bytes());
+        key[36] = packet.protocol;
+        key[37..].copy_from_slice(&packet.vlans.to_be_bytes()[1..]);
+        Key(key)
+    }
+}
+
+impl FlowKey for Key {
+    type Packed = [u8; KEY_LEN];
+
+    fn flow_hash(&self, seed: &Seed) -> u64 {
+        let (words, _) = self.0.as_chunks::<8>();
+        let word = |n: usize| words.get(n).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let hash = seed.mix(0, word(0), word(1));
+        seed.mix(seed.mix(hash, word(2), word(3)), word(4), 0)
+    }
+
+    fn pack(&self) -> Self::Packed {
+        self.0
+    }
+
+    fn unpack(packed: &Self::Packed) -> Self {
+        Key(*packed)
+    }
+
+    fn is(&self, packed: &Self::Packed) -> bool {
+        self.0 == *packed
+    }
+}
 
 /// Action for all further packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +75,7 @@ pub(super) enum FlowAction {
     Drop,
 }
 
-/// Progress of a TCP handshake.
+/// Progress of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TcpState {
     None,
@@ -35,96 +88,168 @@ pub(super) enum TcpState {
 /// A flow.
 pub(super) struct Flow {
     pub(super) id: u64,
+    /// Number in the order of creation.
+    pub(super) number: u64,
     pub(super) client: (IpAddr, u16),
     last: Duration,
-    created: u64,
     pub(super) seen: [bool; 2],
     pub(super) ip_only_done: [bool; 2],
     pub(super) tcp: TcpState,
+    /// Directions that a FIN has ended.
+    pub(super) ended: [bool; 2],
     pub(super) action: FlowAction,
     pub(super) bits: Vec<u32>,
     /// Streams to the server and to the client.
     pub(super) streams: [Stream; 2],
     /// Client and server.
     pub(super) ends: [(IpAddr, u16); 2],
+    /// Bytes of the streams that are part of the sum of all flows.
+    counted: usize,
 }
 
-/// Flows by their ends, at most `capacity`; the oldest is evicted.
+/// Place of a flow that was taken from the table; `None` if the table has no room for it.
+#[must_use]
+pub(super) struct Slot(Option<u32>);
+
+/// Flows by their ends, at most `capacity`; the one that was idle longest is evicted.
 pub(super) struct Flows {
-    flows: HashMap<Key, Flow>,
-    order: VecDeque<(Key, u64)>,
-    capacity: usize,
+    /// Number of the slot of each flow, from 1.
+    table: FlowTable<Key, u32>,
+    slots: Vec<Option<Box<Flow>>>,
+    free: Vec<u32>,
+    /// Flows that were evicted, whose streams are to be inspected to their ends.
+    pub(super) evicted: Vec<Box<Flow>>,
     created: u64,
+    seed: Seed,
+    /// Bytes of the streams of all flows in the table.
+    stream_bytes: usize,
+}
+
+/// Unit of the times in the table, of which 23 bits are kept.
+fn millis(now: Duration) -> u32 {
+    now.as_millis() as u32
 }
 
 impl Flows {
-    pub(super) fn new(capacity: usize) -> Self {
-        Flows { flows: HashMap::new(), order: VecDeque::new(), capacity, created: 0 }
+    pub(super) fn new(capacity: usize) -> Result<Self, Diagnostic> {
+        let settings = Settings { full: Full::EvictOldest, ..Settings::new(capacity) };
+        let table = FlowTable::new(&settings).map_err(|e| {
+            Diagnostic::new(format!("flows cannot be stored: {e}")).key("flows").value(capacity).remedy("store fewer")
+        })?;
+        let (slots, free, evicted) = (vec![], vec![], vec![]);
+        Ok(Flows { table, slots, free, evicted, created: 0, seed: Seed::random(), stream_bytes: 0 })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.flows.len()
+        self.table.len()
     }
 
-    /// Removes and returns a flow, or a new one; [`put`](Self::put) returns it to the table.
-    pub(super) fn take(&mut self, packet: &Packet<'_>, now: Duration) -> (Key, Flow) {
-        let (src, dst) = ends(packet);
-        let key = Key(if src <= dst { [src, dst] } else { [dst, src] }, packet.protocol);
-        let idle = if packet.protocol == TCP { IDLE_TCP } else { IDLE_OTHER };
-        let restarted = packet.is_tcp() && packet.tcp_flags() & 0x12 == 2;
-        if let Some(mut flow) = self.flows.remove(&key)
-            && now.saturating_sub(flow.last) <= idle
-            && !(restarted && flow.tcp == TcpState::Closed)
-        {
-            flow.last = now;
-            return (key, flow);
+    pub(super) fn stream_bytes(&self) -> usize {
+        self.stream_bytes
+    }
+
+    /// Takes a flow out of its slot, or a new one; [`put`](Self::put) puts it back.
+    pub(super) fn take(&mut self, packet: &Packet<'_>, now: Duration) -> (Slot, Box<Flow>) {
+        let key = [self.table.prepare(Key::new(packet))];
+        let (mut lost, mut slot) = (0, Some(0));
+        self.table.look_up_or_insert(
+            &key,
+            millis(now),
+            |_, number| lost = *number,
+            |_, found| match found {
+                Lookup::Known(number) => slot = Some(*number),
+                Lookup::New(number) => *number = 0,
+                Lookup::Refused => slot = None,
+            },
+        );
+        if let Some(flow) = self.release(lost) {
+            self.evicted.push(flow);
         }
-        let flow = self.create(packet, now);
-        self.order.push_back((key, self.created));
-        (key, flow)
+        let Some(number) = slot else { return (Slot(None), self.create(packet, now)) };
+        if number != 0
+            && let Some(mut flow) = self.slots.get_mut(number as usize - 1).and_then(Option::take)
+        {
+            let restarts = packet.is_tcp() && packet.tcp_flags() & 0x12 == 2 && flow.tcp == TcpState::Closed;
+            if now.saturating_sub(flow.last) > flow.idle_max() || restarts {
+                self.stream_bytes -= flow.counted;
+                flow.counted = 0;
+                let new = self.create(packet, now);
+                self.evicted.push(std::mem::replace(&mut flow, new));
+            }
+            flow.last = now;
+            return (Slot(Some(number)), flow);
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() as u32
+        });
+        self.table.look_up(&key, millis(now), |_, value| *value = number);
+        (Slot(Some(number)), self.create(packet, now))
     }
 
     /// Returns a new flow.
-    pub(super) fn create(&mut self, packet: &Packet<'_>, now: Duration) -> Flow {
+    pub(super) fn create(&mut self, packet: &Packet<'_>, now: Duration) -> Box<Flow> {
         let (src, dst) = ends(packet);
         self.created += 1;
-        Flow {
-            id: self.created,
+        Box::new(Flow {
+            // 53 bits, which JSON numbers can hold
+            id: self.seed.mix(0, self.created, 0) >> 11,
+            number: self.created,
             client: src,
             last: now,
-            created: self.created,
             seen: [false; 2],
             ip_only_done: [false; 2],
             tcp: TcpState::None,
+            ended: [false; 2],
             action: FlowAction::Inspect,
             bits: vec![],
             streams: Default::default(),
             ends: [src, dst],
-        }
+            counted: 0,
+        })
     }
 
-    /// Returns a flow to the table and evicts the oldest if it is full.
-    pub(super) fn put(&mut self, key: Key, flow: Flow) {
-        while self.flows.len() >= self.capacity
-            && let Some((oldest, created)) = self.order.pop_front()
-        {
-            if self.flows.get(&oldest).is_some_and(|flow| flow.created == created) {
-                self.flows.remove(&oldest);
+    /// Puts a flow back.
+    pub(super) fn put(&mut self, slot: &Slot, mut flow: Box<Flow>) {
+        let Some(to) = slot.0.and_then(|number| self.slots.get_mut(number as usize - 1)) else { return };
+        let bytes = flow.streams.iter().map(Stream::len).sum();
+        self.stream_bytes = self.stream_bytes + bytes - flow.counted;
+        flow.counted = bytes;
+        *to = Some(flow);
+    }
+
+    fn release(&mut self, number: u32) -> Option<Box<Flow>> {
+        let flow = self.slots.get_mut((number as usize).checked_sub(1)?)?.take()?;
+        self.free.push(number);
+        self.stream_bytes -= flow.counted;
+        Some(flow)
+    }
+
+    /// Visits part of the table, moves flows that have been idle too long to `evicted`.
+    pub(super) fn age(&mut self, now: Duration, parts: usize) {
+        let mut expired = vec![];
+        let slots = &self.slots;
+        self.table.age(millis(now), self.table.buckets().div_ceil(parts), |_, number, idle| {
+            let flow = (*number as usize).checked_sub(1).and_then(|at| slots.get(at)?.as_ref());
+            let ends = flow.is_none_or(|flow| Duration::from_millis(idle.into()) > flow.idle_max());
+            if ends {
+                expired.push(*number);
             }
-        }
-        self.flows.insert(key, flow);
-        if self.order.len() > self.capacity * 2 {
-            let flows = &self.flows;
-            self.order.retain(|(key, created)| flows.get(key).is_some_and(|flow| flow.created == *created));
+            ends
+        });
+        for number in expired {
+            let flow = self.release(number);
+            self.evicted.extend(flow);
         }
     }
 
-    /// Removes and returns all flows.
-    pub(super) fn drain(&mut self) -> Vec<Flow> {
-        self.order.clear();
-        let mut all: Vec<_> = self.flows.drain().map(|(_, flow)| flow).collect();
-        all.sort_by_key(|flow| flow.id);
-        all
+    /// Moves all flows to `evicted`.
+    pub(super) fn drain(&mut self) {
+        self.evicted.extend(self.slots.drain(..).flatten());
+        self.free.clear();
+        self.stream_bytes = 0;
+        let buckets = self.table.buckets();
+        self.table.age(0, buckets, |_, _, _| true);
     }
 }
 
@@ -143,5 +268,13 @@ impl Flow {
     pub(super) fn direction(&self, packet: &Packet<'_>) -> usize {
         let (src, dst) = ends(packet);
         usize::from(src != self.client && dst == self.client)
+    }
+
+    fn idle_max(&self) -> Duration {
+        match self.tcp {
+            TcpState::None => IDLE_OTHER,
+            TcpState::Closed => IDLE_CLOSED,
+            _ => IDLE_TCP,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Reassembly of one direction of a TCP connection.
 
-use std::collections::BTreeMap;
+use streams::window::Overlap;
 
 /// Number of bytes after which a chunk is inspected.
 pub(super) const CHUNK_LEN: usize = 2560;
@@ -19,11 +19,26 @@ pub(super) struct Chunk {
     pub(super) repeated: usize,
 }
 
+/// A segment that waits for missing bytes.
+struct Segment {
+    seq: u32,
+    bytes: Vec<u8>,
+}
+
+impl Segment {
+    /// Returns the position of the first byte behind the segment, relative to a sequence number that is not behind it.
+    fn end(&self, from: u32) -> usize {
+        self.seq.wrapping_sub(from) as usize + self.bytes.len()
+    }
+}
+
 /// One direction of a TCP connection.
 #[derive(Default)]
 pub(super) struct Stream {
     /// Sequence number of the next byte, once known.
     next: Option<u32>,
+    /// True if the bytes are not reassembled any more.
+    given_up: bool,
     /// Bytes in order that have not been inspected.
     pub(super) pending: Vec<u8>,
     /// Rules that have matched a packet whose bytes are pending.
@@ -32,21 +47,37 @@ pub(super) struct Stream {
     history: Vec<u8>,
     /// Bytes in front of a gap that have not been inspected. Every packet inspects them.
     pub(super) before_gap: Option<Chunk>,
-    /// Segments by distance from the sequence number at which the gap began.
-    waiting: BTreeMap<u32, Vec<u8>>,
-    waiting_base: u32,
+    /// Segments behind missing bytes, in the order of arrival.
+    waiting: Vec<Segment>,
     waiting_len: usize,
 }
 
 impl Stream {
     pub(super) fn start(&mut self, next: u32) {
-        if self.next.is_none() {
+        if self.next.is_none() && !self.given_up {
             self.next = Some(next);
         }
     }
 
-    /// Adds a segment and returns true if it is part of the stream.
-    pub(super) fn add(&mut self, seq: u32, bytes: &[u8]) -> bool {
+    /// Returns the number of bytes that are kept.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len() + self.history.len() + self.waiting_len
+    }
+
+    /// Frees what waits and what has been inspected, and adds no further segment. Returns true the first time.
+    pub(super) fn give_up(&mut self) -> bool {
+        if self.given_up {
+            return false;
+        }
+        self.before_gap = self.take();
+        (self.next, self.given_up) = (None, true);
+        (self.waiting, self.waiting_len, self.history) = (vec![], 0, vec![]);
+        true
+    }
+
+    /// Adds a segment and returns true if it is part of the stream. `overlap` is the choice of bytes where waiting
+    /// segments overlap.
+    pub(super) fn add(&mut self, seq: u32, bytes: &[u8], overlap: Overlap) -> bool {
         let Some(next) = self.next else { return false };
         let ahead = seq.wrapping_sub(next);
         if ahead == 0 || ahead > u32::MAX / 2 {
@@ -57,24 +88,18 @@ impl Stream {
             if let Some(new) = bytes.get(known as usize..) {
                 self.append(new);
             }
-            self.fill();
+            self.fill(overlap);
             return true;
         }
         if ahead > MAX_AHEAD {
             return false;
         }
-        if self.waiting.is_empty() {
-            self.waiting_base = next;
-        }
-        let key = seq.wrapping_sub(self.waiting_base);
-        // bytes that arrived first stay, also if a longer segment follows
-        let waiting = self.waiting.entry(key).or_default();
-        if let Some(new) = bytes.get(waiting.len()..) {
-            waiting.extend_from_slice(new);
-            self.waiting_len += new.len();
+        if !self.waiting.iter().any(|other| other.seq == seq && other.bytes == bytes) {
+            self.waiting.push(Segment { seq, bytes: bytes.to_vec() });
+            self.waiting_len += bytes.len();
         }
         if self.waiting_len > MAX_WAITING || self.waiting.len() > MAX_SEGMENTS {
-            self.skip_gap();
+            self.skip_gap(overlap);
         }
         true
     }
@@ -92,6 +117,9 @@ impl Stream {
 
     /// Keeps the end of an inspected chunk for the one behind it.
     pub(super) fn keep(&mut self, chunk: Chunk) {
+        if self.given_up {
+            return;
+        }
         self.history = chunk.bytes;
         self.history.drain(..self.history.len().saturating_sub(HISTORY_LEN));
     }
@@ -102,28 +130,52 @@ impl Stream {
     }
 
     /// Appends waiting segments that are in order now.
-    fn fill(&mut self) {
-        while let Some((key, _)) = self.waiting.first_key_value() {
-            let seq = self.waiting_base.wrapping_add(*key);
-            let known = self.next.unwrap_or(0).wrapping_sub(seq);
-            if known > u32::MAX / 2 {
-                break;
-            }
-            let Some((_, bytes)) = self.waiting.pop_first() else { break };
-            self.waiting_len -= bytes.len();
-            if let Some(new) = bytes.get(known as usize..) {
-                self.append(new);
+    fn fill(&mut self, overlap: Overlap) {
+        let Some(next) = self.next.filter(|_| !self.waiting.is_empty()) else { return };
+        // all waiting segments begin at most MAX_AHEAD and a segment in front of the next byte
+        let base = next.wrapping_sub(2 * MAX_AHEAD);
+        let start = (2 * MAX_AHEAD) as usize;
+        let at = |segment: &Segment| segment.seq.wrapping_sub(base) as usize;
+        let mut end = start;
+        while let Some(further) =
+            self.waiting.iter().filter(|s| at(s) <= end).map(|s| s.end(base)).max().filter(|further| *further > end)
+        {
+            end = further;
+        }
+        let (mut run, waiting): (Vec<Segment>, _) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|s| at(s) <= end && s.end(base) <= end);
+        self.waiting = waiting;
+        self.waiting_len = self.waiting.iter().map(|s| s.bytes.len()).sum();
+        // those that take precedence are written last
+        match overlap {
+            Overlap::First => run.reverse(),
+            Overlap::Last => {}
+            Overlap::Linux => {
+                run.reverse();
+                run.sort_by_key(|s| (std::cmp::Reverse(at(s)), s.bytes.len()));
             }
         }
+        let mut bytes = vec![0; end - start];
+        for segment in &run {
+            let from = at(segment);
+            let known = start.saturating_sub(from);
+            let new = segment.bytes.get(known..).unwrap_or_default();
+            let to = (from + known).saturating_sub(start);
+            if let Some(to) = bytes.get_mut(to..to + new.len()) {
+                to.copy_from_slice(new);
+            }
+        }
+        self.append(&bytes);
     }
 
     /// Continues behind the missing bytes; bytes on both sides are not joined.
-    fn skip_gap(&mut self) {
-        if let Some((key, _)) = self.waiting.first_key_value() {
-            self.next = Some(self.waiting_base.wrapping_add(*key));
+    fn skip_gap(&mut self, overlap: Overlap) {
+        let next = self.next.unwrap_or(0);
+        if let Some(first) = self.waiting.iter().map(|s| s.seq.wrapping_sub(next)).min() {
+            self.next = Some(next.wrapping_add(first));
             self.before_gap = self.take();
             self.history.clear();
-            self.fill();
+            self.fill(overlap);
         }
     }
 }
@@ -131,27 +183,65 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn orders_segments_and_skips_known_bytes() {
         let mut stream = Stream::default();
-        assert!(!stream.add(1, b"x"));
+        let add = |stream: &mut Stream, seq, bytes: &[u8]| stream.add(seq, bytes, Overlap::First);
+        assert!(!add(&mut stream, 1, b"x"));
         stream.start(u32::MAX);
         for (seq, bytes) in [(3, &b"ef"[..]), (u32::MAX, b"ab"), (0, b"bc"), (1, b"cde")] {
-            assert!(stream.add(seq, bytes));
+            assert!(add(&mut stream, seq, bytes));
         }
         assert_eq!(stream.pending, b"abcdef");
         let chunk = stream.take().unwrap();
         assert_eq!((&chunk.bytes[..], chunk.repeated), (&b"abcdef"[..], 0));
         stream.keep(chunk);
         assert!(stream.take().is_none());
-        assert!(stream.add(5, b"gh"));
+        assert!(add(&mut stream, 5, b"gh"));
         let chunk = stream.take().unwrap();
         assert_eq!((&chunk.bytes[..], chunk.repeated), (&b"abcdefgh"[..], 6));
-        assert!(!stream.add(1 << 30, b"x"));
+        assert!(!add(&mut stream, 1 << 30, b"x"));
         for (seq, bytes) in [(9, &b"k"[..]), (9, b"XlXm"), (7, b"ij")] {
-            assert!(stream.add(seq, bytes));
+            assert!(add(&mut stream, seq, bytes));
         }
         assert_eq!(stream.pending, b"ijklXm");
+        assert_eq!(stream.waiting_len, 0);
+    }
+
+    #[test]
+    fn chooses_bytes_by_the_policy() {
+        let segments = [(12, &b"cc"[..]), (14, b"CC"), (12, b"BBB"), (10, b"ab")];
+        for (overlap, expected) in
+            [(Overlap::First, b"abccCC"), (Overlap::Last, b"abBBBC"), (Overlap::Linux, b"abBBBC")]
+        {
+            let mut stream = Stream::default();
+            stream.start(10);
+            for (seq, bytes) in segments {
+                stream.add(seq, bytes, overlap);
+            }
+            assert_eq!(stream.pending, expected, "{overlap:?}");
+        }
+    }
+
+    proptest! {
+        /// Segments of a text in any order, against the text.
+        #[test]
+        fn segments_in_any_order_are_the_text(
+            start in any::<u32>(),
+            cuts in prop::collection::vec((0usize..200, 1usize..40), 0..60),
+        ) {
+            let text: Vec<u8> = (0..240).map(|n| (n * 7 % 251) as u8).collect();
+            let mut stream = Stream::default();
+            stream.start(start);
+            let mut known = [false; 240];
+            for (at, len) in cuts {
+                stream.add(start.wrapping_add(at as u32), &text[at..at + len], Overlap::Linux);
+                known[at..at + len].fill(true);
+                let prefix = known.iter().take_while(|known| **known).count();
+                prop_assert_eq!(&stream.pending, &text[..prefix]);
+            }
+        }
     }
 }

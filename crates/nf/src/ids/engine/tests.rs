@@ -11,8 +11,10 @@ fn options() -> Options {
         checksums: true,
         midstream: false,
         flows: 1000,
+        stream_bytes: usize::MAX,
+        overlap: Overlap::First,
         max_alerts: 15,
-        action_order: vec![Action::Pass, Action::Drop, Action::Reject, Action::Alert],
+        action_order: Action::ALL.to_vec(),
     }
 }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Largest number of counts; while all are in use, further keys are not limited.
 const MAX_COUNTS: usize = 65_536;
+/// Time between two searches of a full table for counts that have ended.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Largest number of distinct ports that are kept per count.
 const MAX_PORTS: usize = 1024;
 
@@ -20,15 +22,34 @@ struct Count {
     ports: Vec<u16>,
 }
 
+/// Effect of a match of a rule with a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Permission {
+    /// None.
+    Nothing,
+    /// The action without an alert.
+    Action,
+    /// The action and an alert.
+    Alert,
+}
+
 /// Counts of thresholds.
 #[derive(Default)]
 pub(super) struct Thresholds {
     counts: HashMap<Key, Count>,
+    next_search: Duration,
 }
 
 impl Thresholds {
-    /// Counts a match and returns true if it is to be reported.
-    pub(super) fn permits(&mut self, rule: u32, t: &Threshold, packet: &Packet<'_>, flow: u64, now: Duration) -> bool {
+    /// Counts a match and returns its effect.
+    pub(super) fn count(
+        &mut self,
+        rule: u32,
+        t: &Threshold,
+        packet: &Packet<'_>,
+        flow: u64,
+        now: Duration,
+    ) -> Permission {
         let key = match t.track {
             Track::Source => (rule, Some(packet.src), None, 0),
             Track::Destination => (rule, None, Some(packet.dst), 0),
@@ -37,9 +58,13 @@ impl Thresholds {
             Track::Flow => (rule, None, None, flow),
         };
         if !self.counts.contains_key(&key) && self.counts.len() >= MAX_COUNTS {
-            self.counts.retain(|_, c| now.saturating_sub(c.since) < Duration::from_secs(c.seconds.into()));
+            if now >= self.next_search {
+                self.counts.retain(|_, c| now.saturating_sub(c.since) < Duration::from_secs(c.seconds.into()));
+                self.next_search = now + SEARCH_INTERVAL;
+            }
             if self.counts.len() >= MAX_COUNTS {
-                return t.kind != ThresholdKind::DetectionFilter;
+                let reports = t.kind != ThresholdKind::DetectionFilter;
+                return if reports { Permission::Alert } else { Permission::Nothing };
             }
         }
         let period = Duration::from_secs(t.seconds.into());
@@ -58,18 +83,23 @@ impl Thresholds {
                 count.n = count.ports.len() as u32;
             }
         }
-        match t.kind {
-            ThresholdKind::Limit => count.n <= t.count,
-            ThresholdKind::Both => count.n == t.count,
-            ThresholdKind::DetectionFilter => count.n > t.count,
+        let (reports, acts) = match t.kind {
+            ThresholdKind::Limit => (count.n <= t.count, true),
+            ThresholdKind::Both => (count.n == t.count, count.n >= t.count),
+            ThresholdKind::DetectionFilter => (count.n > t.count, false),
             ThresholdKind::Threshold => {
                 let due = count.n >= t.count;
                 if due {
                     count.n = 0;
                     count.ports.clear();
                 }
-                due
+                (due, false)
             }
+        };
+        match (reports, acts) {
+            (true, _) => Permission::Alert,
+            (false, true) => Permission::Action,
+            (false, false) => Permission::Nothing,
         }
     }
 }

@@ -4,8 +4,9 @@ use crate::ids::rule::bytes::{Field, JumpFrom, Match, MathOperator, TestOperator
 use crate::ids::rule::content::Content;
 use crate::ids::rule::operand::Operand;
 
-/// Largest number of options that are tried for a rule and buffer.
+/// Largest number of options that are tried for a rule and buffer; searching this many bytes counts as one.
 const MAX_STEPS: u32 = 3000;
+const BYTES_PER_STEP: usize = 256;
 
 /// Returns true if all options of a list match the buffer, and bytes behind the first `repeated` ones are part of the match.
 pub(super) fn matches(list: &[Match], buffer: &[u8], repeated: usize, variables: &mut Vec<u64>) -> bool {
@@ -32,7 +33,7 @@ impl Verifier<'_> {
             Match::Content(content) => self.content(content, rest, end, furthest),
             Match::IsDataAt { at, relative, negated } => {
                 let at = at.value(self.variables);
-                let there = if *relative { end as i64 + at <= len as i64 } else { at < len as i64 };
+                let there = if *relative { (end as i64).saturating_add(at) <= len as i64 } else { at < len as i64 };
                 there != *negated && self.run(rest, end, furthest)
             }
             Match::BufferSize(size) => size.matches(len as u64) && self.run(rest, end, furthest),
@@ -41,7 +42,10 @@ impl Verifier<'_> {
                 let buffer = self.buffer;
                 let Some(text) = buffer.get(from..) else { return false };
                 let mut at = 0;
-                while let Some(found) = regex.find_at(text, at) {
+                loop {
+                    let found = regex.find_at(text, at);
+                    self.charge(found.map_or(text.len(), |found| found.end()) - at);
+                    let Some(found) = found else { break };
                     if *negated {
                         return false;
                     }
@@ -116,7 +120,13 @@ impl Verifier<'_> {
 
     /// Returns true if another position of the option before these may make them match.
     fn depends_on_position(&self, rest: &[Match]) -> bool {
-        self.repeated > 0 || rest.first().is_some_and(Match::is_relative)
+        let next = rest.iter().find(|option| option.is_relative() || option.moves());
+        self.repeated > 0 || next.is_some_and(Match::is_relative)
+    }
+
+    /// Subtracts the steps of a search.
+    fn charge(&mut self, bytes: usize) {
+        self.steps = self.steps.saturating_sub((bytes / BYTES_PER_STEP) as u32);
     }
 
     fn set(&mut self, variable: usize, value: u64) {
@@ -130,13 +140,13 @@ impl Verifier<'_> {
         let len = buffer.len() as i64;
         let value = |operand: &Option<Operand>| operand.map(|operand| operand.value(self.variables));
         let (from, to) = if content.is_relative() {
-            let from = end as i64 + value(&content.distance).unwrap_or(0);
-            (from, value(&content.within).map_or(len, |within| from + within))
+            let from = (end as i64).saturating_add(value(&content.distance).unwrap_or(0));
+            (from, value(&content.within).map_or(len, |within| from.saturating_add(within)))
         } else if content.startswith {
             (0, n as i64)
         } else {
             let from = value(&content.offset).unwrap_or(0);
-            (from, value(&content.depth).map_or(len, |depth| from + depth))
+            (from, value(&content.depth).map_or(len, |depth| from.saturating_add(depth)))
         };
         let (mut at, to) = (from.clamp(0, len) as usize, to.clamp(0, len) as usize);
         if content.endswith {
@@ -147,7 +157,9 @@ impl Verifier<'_> {
             at = at.max((self.repeated + 1).saturating_sub(n));
         }
         while at + n <= to {
-            let Some(found) = find(content, &buffer[at..to]) else { break };
+            let found = find(content, &buffer[at..to]);
+            self.charge(found.unwrap_or(to - at));
+            let Some(found) = found else { break };
             let found_end = at + found + n;
             if content.endswith && found_end != buffer.len() {
                 at += found + 1;
@@ -169,7 +181,8 @@ impl Verifier<'_> {
 
     /// Reads a number and returns the position behind it.
     fn read(&self, field: &Field, end: usize) -> Option<(u64, usize)> {
-        let start = if field.relative { end as i64 } else { 0 } + field.offset.value(self.variables);
+        let base = if field.relative { end as i64 } else { 0 };
+        let start = base.saturating_add(field.offset.value(self.variables));
         let (start, len) = (usize::try_from(start).ok()?, usize::try_from(field.len.value(self.variables)).ok()?);
         if start >= self.buffer.len() {
             return None;

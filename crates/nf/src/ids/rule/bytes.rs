@@ -75,6 +75,11 @@ impl Match {
         }
     }
 
+    /// Returns true if options behind this one are relative to its end.
+    pub(in crate::ids) fn moves(&self) -> bool {
+        self.finds() || matches!(self, Match::ByteJump { .. } | Match::ByteExtract { .. } | Match::ByteMath { .. })
+    }
+
     /// Returns true if the option finds bytes at any position.
     pub(in crate::ids) fn finds(&self) -> bool {
         match self {

@@ -28,8 +28,5 @@ pub(super) fn operand(text: &str, names: &VariableNames) -> Result<Operand, Stri
         return Ok(Operand::Variable(*n));
     }
     let parsed = text.parse::<i64>().ok().or_else(|| parse_number(text).and_then(|n| i64::try_from(n).ok()));
-    match parsed {
-        Some(n) if n.unsigned_abs() <= u64::from(u32::MAX) => Ok(Operand::Number(n)),
-        _ => Err(format!("{text}: neither a number nor a variable of this rule")),
-    }
+    parsed.map(Operand::Number).ok_or_else(|| format!("{text}: neither a number nor a variable of this rule"))
 }

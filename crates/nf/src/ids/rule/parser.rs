@@ -114,6 +114,29 @@ impl Parser {
     }
 }
 
+/// Removes rules whose gid and sid are those of another one with a higher revision, or of an earlier one with the same.
+pub(in crate::ids) fn remove_duplicates(rules: &mut Vec<Rule>) -> Vec<Diagnostic> {
+    let mut newest: HashMap<(u32, u32), (u32, usize)> = HashMap::with_capacity(rules.len());
+    for (at, rule) in rules.iter().enumerate() {
+        let kept = newest.entry((rule.gid, rule.sid)).or_insert((rule.rev, at));
+        if rule.rev > kept.0 {
+            *kept = (rule.rev, at);
+        }
+    }
+    let (mut at, mut removed) = (0, vec![]);
+    rules.retain(|rule| {
+        let keeps = newest.get(&(rule.gid, rule.sid)).is_none_or(|(_, kept)| *kept == at);
+        at += 1;
+        if !keeps {
+            let d = Diagnostic::new(format!("another rule has gid {} and sid {}", rule.gid, rule.sid));
+            removed
+                .push(d.value(&rule.msg).remedy("remove one of the rules; the one with the highest rev is in effect"));
+        }
+        keeps
+    });
+    removed
+}
+
 fn action_of(text: &str) -> Result<Action, String> {
     Ok(match text {
         "alert" => Action::Alert,
@@ -429,5 +452,15 @@ mod tests {
         assert_eq!(rules.iter().map(|rule| rule.sid).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(refused.len(), 1);
         assert!(refused[0].to_string().contains("test.rules:4"), "{}", refused[0]);
+    }
+
+    #[test]
+    fn keeps_the_newest_of_rules_with_the_same_sid() {
+        let text = "alert ip any any -> any any (sid:1; rev:1;)\nalert ip any any -> any any (sid:1; rev:2;)\n\
+                    alert ip any any -> any any (sid:1; rev:2; msg:\"x\";)\nalert ip any any -> any any (gid:2; sid:1;)\n";
+        let mut rules = Parser::new(Variables::new()).parse("test.rules", text).0;
+        assert_eq!(remove_duplicates(&mut rules).len(), 2);
+        assert_eq!(rules.iter().map(|rule| (rule.gid, rule.rev)).collect::<Vec<_>>(), [(1, 2), (2, 0)]);
+        assert!(rules[0].msg.is_empty());
     }
 }
