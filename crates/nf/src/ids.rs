@@ -2,6 +2,7 @@
 
 mod engine;
 mod eve;
+mod reject;
 mod rule;
 
 use diagnostics::Diagnostic;
@@ -9,11 +10,13 @@ use engine::{Alert, Engine, Options, Verdict};
 use eve::EveLog;
 use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread};
 use packet::Batch;
+use reject::Replies;
 use rule::Action;
 use rule::address::Variables;
 use rule::parser::{Parser, remove_duplicates};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -163,7 +166,8 @@ impl Nf for Ids {
             _ => None,
         };
         let table = BoundedTable::new("flows", settings.flows.into());
-        Ok(IdsNode { engine, log, counters, lost, alerts: vec![], table, last: Duration::ZERO })
+        let replies = engine.rejects().then(Replies::new);
+        Ok(IdsNode { engine, replies, log, counters, lost, alerts: vec![], table, last: Duration::ZERO })
     }
 }
 
@@ -179,6 +183,7 @@ graph::named_enum! {
         AlertsReject = "alerts_reject",
         Flows = "flows",
         NotReassembled = "not_reassembled",
+        Replies = "replies",
     }
 }
 
@@ -191,6 +196,8 @@ graph::named_enum! {
 
 struct IdsNode {
     engine: Engine,
+    /// Replies to rejected packets, if there can be any.
+    replies: Option<Replies>,
     log: Option<EveLog>,
     counters: Counters<CounterId>,
     lost: Arc<Counter>,
@@ -237,18 +244,27 @@ impl Node for IdsNode {
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let now = cx.now();
         self.last = now;
-        let (engine, alerts, counters) = (&mut self.engine, &mut self.alerts, &self.counters);
+        let (engine, alerts, counters, path) = (&mut self.engine, &mut self.alerts, &self.counters, cx.path());
+        let replies = RefCell::new(&mut self.replies);
         batch.extract_if(
             |packet| {
+                if let Some(replies) = &mut **replies.borrow_mut() {
+                    replies.learn(path, packet.data());
+                }
                 let verdict = engine.inspect(now, packet.data(), alerts);
                 counters[if verdict.is_some() { CounterId::Inspected } else { CounterId::NotIp }].add(1);
                 match verdict {
                     None | Some(Verdict::Forward) => None,
-                    Some(Verdict::Drop) => Some(DropReason::DropRule),
-                    Some(Verdict::Reject) => Some(DropReason::RejectRule),
+                    Some(Verdict::Drop) => Some((DropReason::DropRule, None)),
+                    Some(Verdict::Reject(to)) => Some((DropReason::RejectRule, Some(to))),
                 }
             },
-            |reason, packet| cx.drop(reason, packet),
+            |(reason, to), packet| {
+                if let Some((replies, to)) = replies.borrow_mut().as_mut().zip(to) {
+                    counters[CounterId::Replies].add(replies.send(cx, to, packet.data()));
+                }
+                cx.drop(reason, packet);
+            },
         );
         self.report(now);
     }

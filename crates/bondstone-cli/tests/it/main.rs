@@ -25,6 +25,7 @@ mod firewall_stateful;
 mod fpm;
 mod generators;
 mod images;
+mod inspection;
 mod kernel_routes;
 mod lint;
 mod live_sessions;

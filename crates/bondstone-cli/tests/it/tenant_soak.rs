@@ -180,7 +180,8 @@ fn sixty_three_tenants_replay_full_tables() {
         loaders.into_iter().for_each(|loader| loader.join().unwrap());
         let expected = prefixes.len() as u64..prefixes.len() as u64 + OWN_ROUTES;
         let installed = || tenant_routes(&sockets);
-        let is_full = |routes: &[u64]| routes.len() == TENANTS.into() && routes.iter().all(|n| expected.contains(n));
+        let is_full =
+            |routes: &[u64]| routes.len() == usize::from(TENANTS) && routes.iter().all(|n| expected.contains(n));
         until(10 * LIMIT, || is_full(&installed()), || format!("{:?}", installed()));
         let seconds = began.elapsed().as_secs_f64();
         let all = installed().iter().sum::<u64>();

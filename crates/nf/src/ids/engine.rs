@@ -10,7 +10,7 @@ mod verify;
 
 use super::rule::header::HeaderCheck;
 use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
-use super::rule::{Action, Buffer, Protocol, Rule};
+use super::rule::{Action, Buffer, Protocol, RejectTo, Rule};
 use decode::{ICMP, ICMPV6, Packet, SCTP, TCP, UDP};
 use defrag::Fragments;
 use diagnostics::Diagnostic;
@@ -42,7 +42,7 @@ pub(super) struct Options {
 pub(super) enum Verdict {
     Forward,
     Drop,
-    Reject,
+    Reject(RejectTo),
 }
 
 /// A match of a rule that is reported.
@@ -163,6 +163,11 @@ impl Engine {
 
     pub(super) fn rule(&self, n: u32) -> Option<&Rule> {
         self.rules.get(n as usize)
+    }
+
+    /// Returns true if packets can be rejected.
+    pub(super) fn rejects(&self) -> bool {
+        self.options.prevent && self.rules.iter().any(|rule| rule.action == Action::Reject)
     }
 
     pub(super) fn flow_count(&self) -> usize {
@@ -441,7 +446,13 @@ impl Engine {
                 break;
             }
             if blocks {
-                verdict = worse(verdict, if rule.action == Action::Drop { Verdict::Drop } else { Verdict::Reject });
+                verdict = worse(
+                    verdict,
+                    match rule.action {
+                        Action::Reject => Verdict::Reject(rule.reject_to),
+                        _ => Verdict::Drop,
+                    },
+                );
                 if whole_flow {
                     flow.action = FlowAction::Drop;
                 }

@@ -24,7 +24,7 @@ pub(super) enum Action {
     Pass,
     /// Packets are dropped in prevent mode, with an alert.
     Drop,
-    /// As drop, counted separately.
+    /// As drop, with replies: resets for TCP, ICMP errors for other protocols.
     Reject,
     /// An alert is logged.
     Alert,
@@ -33,6 +33,15 @@ pub(super) enum Action {
 impl Action {
     /// All actions in the default order of evaluation.
     pub(super) const ALL: [Action; 4] = [Action::Pass, Action::Drop, Action::Reject, Action::Alert];
+}
+
+/// Ends to which a rule with reject replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RejectTo {
+    #[default]
+    Source,
+    Destination,
+    Both,
 }
 
 /// Protocol of a rule's header.
@@ -67,6 +76,7 @@ pub(super) enum Buffer {
 #[derive(Debug)]
 pub(super) struct Rule {
     pub action: Action,
+    pub reject_to: RejectTo,
     pub protocol: Protocol,
     pub src: Addresses,
     pub dst: Addresses,

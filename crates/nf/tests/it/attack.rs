@@ -29,7 +29,7 @@ struct Target {
     rejected_early: &'static [&'static str],
 }
 
-const TARGETS: [Target; 4] = [
+const TARGETS: [Target; 10] = [
     Target {
         kind: "nat44",
         settings: "external = [\"203.0.113.1\"]\nsessions = 20000\nsubscribers = 5000\nsubscriber_sessions = 200\nfragments = 500\n\
@@ -61,6 +61,48 @@ const TARGETS: [Target; 4] = [
         reply_address: None,
         rejected_early: &["malformed"],
     },
+    Target { kind: "monitor", settings: "flows = 20000", reply_address: None, rejected_early: &[] },
+    Target { kind: "dpi", settings: "flows = 20000\nguess = true", reply_address: None, rejected_early: &[] },
+    Target {
+        kind: "ids",
+        settings: "mode = \"prevent\"\nflows = 20000\nstream_memory = 16777216\nchecksums = false\ninline = [\n\
+                   'alert tcp any any -> any any (flow:to_server; content:\"GET \"; startswith; content:\"HTTP/1.\"; distance:0; flowbits:set,get; sid:1;)',\n\
+                   'drop tcp any any -> any any (flow:to_client; flowbits:isset,get; content:\"|07 07|\"; isdataat:4,relative; sid:2;)',\n\
+                   'alert udp any any -> any 53 (byte_extract:1,0,n; byte_jump:1,0,relative; content:\"|07|\"; within:n; pcre:\"/\\x07+[a-z]?/R\"; sid:3;)',\n\
+                   'alert ip any any -> any any (ttl:<5; fragbits:M; ipopts:any; threshold:type both,track by_src,count 5,seconds 10; sid:4;)',\n\
+                   'alert tcp any any -> any any (flags:S; detection_filter:track by_dst,count 10,seconds 5,unique_on dst_port; xbits:set,syn,track ip_pair,expire 10; sid:5;)',\n\
+                   'reject icmp any any -> any any (itype:>3; xbits:isset,syn,track ip_pair; sid:6;)',\n]",
+        reply_address: None,
+        rejected_early: &[],
+    },
+    Target {
+        kind: "police",
+        settings: "subscribers = 5000\nclasses = [{ name = \"all\", per = \"source\", cir = \"10 Mbps\", cbs = 20000, ebs = 20000 }]",
+        reply_address: None,
+        rejected_early: &[],
+    },
+    Target {
+        kind: "shape",
+        settings: "classes = [{ name = \"all\", rate = \"100 Mbps\", burst = 3000 }]",
+        reply_address: None,
+        rejected_early: &[],
+    },
+    Target {
+        kind: "schedule",
+        settings: "rate = \"1 Gbps\"\nper = \"destination\"\nsubscriber_rate = \"50 Mbps\"\nsubscribers = 5000\nclasses = [{ name = \"voice\", match = [{ dscp = [\"ef\"] }] }, { name = \"rest\", priority = 1 }]",
+        reply_address: None,
+        rejected_early: &[],
+    },
+];
+
+/// First bytes of the payloads of some protocols.
+const PAYLOADS: [&[u8]; 6] = [
+    &[7; 18],
+    b"GET /index.html HTTP/1.1\r\nHost: www.example\r\nUser-Agent: x\r\n\r\n",
+    b"\x16\x03\x01\x00\x30\x01\x00\x00\x2c\x03\x03rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\x00\x00\x02\x13\x01\x01\x00",
+    b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x07example\x00\x00\x01\x00\x01",
+    b"\xc3\x00\x00\x00\x01\x08abcdefgh\x00\x00\x44\x9e\x00\x00\x00\x01rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr",
+    b"INVITE sip:a@example SIP/2.0\r\nVia: SIP/2.0/UDP x\r\n\r\n",
 ];
 
 /// Returns a packet of one of `flows` connections, and its input.
@@ -76,13 +118,16 @@ fn valid_packet(target: &Target, random: &mut AdversarialTraffic, flows: u64) ->
     };
     let flags = [TcpFlags::SYN, TcpFlags::ACK, TcpFlags::ACK, TcpFlags::SYN_ACK, TcpFlags::FIN, TcpFlags::RST];
     let flags = flags[random.below(6) as usize];
+    let inspects = matches!(target.kind, "ids" | "dpi");
+    let payload = PAYLOADS[if inspects { flow as usize / 4 % PAYLOADS.len() } else { 0 }];
+    let data = if inspects && flags == TcpFlags::ACK { payload } else { &[] };
     let frame = match flow % 4 {
         0 if is_ipv6(target, inbound) => build::tcp6(inside6(src), outside6(dst), sport, dport).flags(flags).to_vec(),
-        0 => build::tcp4(src, dst, sport, dport).flags(flags).pad_to(60).to_vec(),
+        0 => build::tcp4(src, dst, sport, dport).flags(flags).payload(data).pad_to(60).to_vec(),
         _ if is_ipv6(target, inbound) => {
-            build::udp6(inside6(src), outside6(dst), sport, dport).payload(&[7; 18]).to_vec()
+            build::udp6(inside6(src), outside6(dst), sport, dport).payload(payload).to_vec()
         }
-        _ => build::udp4(src, dst, sport, dport).payload(&[7; 18]).to_vec(),
+        _ => build::udp4(src, dst, sport, dport).payload(payload).to_vec(),
     };
     (usize::from(inbound), frame)
 }

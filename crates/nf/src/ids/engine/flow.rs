@@ -118,7 +118,7 @@ pub(super) struct Flows {
     slots: Vec<Option<Box<Flow>>>,
     free: Vec<u32>,
     /// Flows that were evicted, whose streams are to be inspected to their ends.
-    pub(super) evicted: Vec<Box<Flow>>,
+    pub(super) evicted: Vec<Flow>,
     created: u64,
     seed: Seed,
     /// Bytes of the streams of all flows in the table.
@@ -163,7 +163,7 @@ impl Flows {
             },
         );
         if let Some(flow) = self.release(lost) {
-            self.evicted.push(flow);
+            self.evicted.push(*flow);
         }
         let Some(number) = slot else { return (Slot(None), self.create(packet, now)) };
         if number != 0
@@ -174,7 +174,7 @@ impl Flows {
                 self.stream_bytes -= flow.counted;
                 flow.counted = 0;
                 let new = self.create(packet, now);
-                self.evicted.push(std::mem::replace(&mut flow, new));
+                self.evicted.push(*std::mem::replace(&mut flow, new));
             }
             flow.last = now;
             return (Slot(Some(number)), flow);
@@ -239,13 +239,13 @@ impl Flows {
         });
         for number in expired {
             let flow = self.release(number);
-            self.evicted.extend(flow);
+            self.evicted.extend(flow.map(|flow| *flow));
         }
     }
 
     /// Moves all flows to `evicted`.
     pub(super) fn drain(&mut self) {
-        self.evicted.extend(self.slots.drain(..).flatten());
+        self.evicted.extend(self.slots.drain(..).flatten().map(|flow| *flow));
         self.free.clear();
         self.stream_bytes = 0;
         let buckets = self.table.buckets();

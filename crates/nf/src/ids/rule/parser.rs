@@ -7,7 +7,7 @@ use super::header::HeaderCheck;
 use super::number::Comparison;
 use super::operand::{Operand, VariableNames, operand};
 use super::text::{split_options, split_words, unquote};
-use super::{Action, Buffer, Protocol, Rule, state};
+use super::{Action, Buffer, Protocol, RejectTo, Rule, state};
 use diagnostics::Diagnostic;
 use std::collections::HashMap;
 
@@ -86,6 +86,7 @@ impl Parser {
         };
         let rule = Rule {
             action: action_of(action)?,
+            reject_to: reject_to(action),
             protocol: protocol_of(protocol)?,
             src: Addresses::parse(src, &self.variables)?,
             dst: Addresses::parse(dst, &self.variables)?,
@@ -145,6 +146,15 @@ fn action_of(text: &str) -> Result<Action, String> {
         "reject" | "rejectsrc" | "rejectdst" | "rejectboth" => Action::Reject,
         other => return Err(format!("{other}: not an action")),
     })
+}
+
+/// Returns the ends to which an action replies.
+fn reject_to(action: &str) -> RejectTo {
+    match action {
+        "rejectdst" => RejectTo::Destination,
+        "rejectboth" => RejectTo::Both,
+        _ => RejectTo::Source,
+    }
 }
 
 fn protocol_of(text: &str) -> Result<Protocol, String> {
