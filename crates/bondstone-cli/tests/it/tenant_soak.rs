@@ -24,6 +24,8 @@ const TENANTS: u8 = 63;
 /// Updates of each tenant per second, and for how long.
 const UPDATES: usize = 1000;
 const TIME: Duration = Duration::from_secs(60);
+/// Time without drops after which no packet waits for a neighbour.
+const SETTLED: Duration = Duration::from_secs(5);
 /// Parts of a second in which updates are sent.
 const TICKS: usize = 10;
 /// Routes of zebra that are not of the table: networks of its interfaces.
@@ -194,8 +196,19 @@ fn sixty_three_tenants_replay_full_tables() {
         );
         assert!(memory <= MEMORY_MAX, "{memory}");
         assert!(refused() <= OWN_ROUTES * u64::from(TENANTS), "{} routes refused", refused());
-        // from now on all packets have routes
-        let before = statistics(&sockets).nf("router");
+        // from now on all packets have routes; those that waited for neighbours are dropped first
+        let mut before = statistics(&sockets).nf("router");
+        until(
+            LIMIT,
+            || {
+                std::thread::sleep(SETTLED);
+                let now = statistics(&sockets).nf("router");
+                let is_settled = now.0["drops"] == before.0["drops"];
+                before = now;
+                is_settled
+            },
+            || "packets are dropped after all routes are installed".to_owned(),
+        );
         let (updates, seconds) = update(&recording, &clients, &destinations(&prefixes));
         let ended = Instant::now();
         until(LIMIT, || is_full(&installed()), || format!("{:?}", installed()));
