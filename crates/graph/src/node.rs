@@ -43,6 +43,12 @@ pub trait Node: Any + Send {
         vec![]
     }
 
+    /// Returns the maximum number of packets that the node holds at a time, 0 if it is small. At start it is compared with
+    /// the packet pool.
+    fn held_max(&self) -> usize {
+        0
+    }
+
     /// Processes a batch that arrived by `input`. Packets that stay in the batch leave by the first output, or by the
     /// one set with [`Context::set_output`]. Packets that are neither left in the batch nor emitted, held or dropped
     /// through `cx` are counted as `vanished`.
@@ -263,6 +269,10 @@ impl<A: Node, B: Node> Node for Either<A, B> {
 
     fn bounded_tables(&self) -> Vec<BoundedTable> {
         delegate!(self, node => node.bounded_tables())
+    }
+
+    fn held_max(&self) -> usize {
+        delegate!(self, node => node.held_max())
     }
 
     #[inline]

@@ -17,7 +17,7 @@ use counts::{Counts, Outcome};
 use detector::{Detector, Flow, Limits, State};
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, StatsTable};
-use headers::{Headers, Key, NoFlow};
+use headers::{Key, NoFlow};
 use hosts::Hosts;
 use packet::{BURST, Batch};
 use schemars::JsonSchema;
@@ -275,21 +275,22 @@ struct Engine {
 impl Engine {
     /// Counts a packet of a flow, and inspects it if the flow is not decided.
     #[inline(always)]
-    fn packet(&mut self, flow: &mut Flow, headers: &Headers, frame: &[u8]) -> Option<[u8; 2]> {
+    fn packet(&mut self, flow: &mut Flow, frame: &[u8]) -> Option<[u8; 2]> {
         if flow.state == State::Final {
             self.counts.add(flow.application, flow.group, frame.len());
         } else {
-            self.inspect(flow, headers, frame);
+            self.inspect(flow, frame);
         }
         let is_decided = flow.state == State::Final || flow.application != 0;
         is_decided.then_some([flow.application, flow.group])
     }
 
     #[inline(never)]
-    fn inspect(&mut self, flow: &mut Flow, headers: &Headers, frame: &[u8]) {
+    fn inspect(&mut self, flow: &mut Flow, frame: &[u8]) {
+        let Ok(headers) = headers::parse(frame) else { return };
         flow.packets = flow.packets.saturating_add(1);
         flow.bytes = flow.bytes.saturating_add(frame.len() as u32);
-        self.detector.inspect(flow, headers, frame, &self.hosts);
+        self.detector.inspect(flow, &headers, frame, &self.hosts);
         if flow.state == State::Final {
             self.decided(flow);
         }
@@ -324,7 +325,6 @@ impl Engine {
         flows: &mut Flows<K>,
         now: u32,
         batch: &Batch,
-        headers: &[Option<Headers>; BURST],
         found: &mut [Option<[u8; 2]>; BURST],
     ) {
         let n = core::mem::take(&mut flows.n).min(BURST);
@@ -344,13 +344,13 @@ impl Engine {
             #[inline(always)]
             |i, result| {
                 let at = usize::from(at[i & (BURST - 1)]) & (BURST - 1);
-                let (Some(packet), Some(headers)) = (packets.get(at), &headers[at]) else { return };
+                let Some(packet) = packets.get(at) else { return };
                 let Ok(mut engine) = engine.try_borrow_mut() else { return };
                 let mut alone = Flow::default();
                 found[at] = match result {
-                    Lookup::Known(flow) | Lookup::New(flow) => engine.packet(flow, headers, packet.data()),
+                    Lookup::Known(flow) | Lookup::New(flow) => engine.packet(flow, packet.data()),
                     Lookup::Refused => {
-                        let outcome = engine.packet(&mut alone, headers, packet.data());
+                        let outcome = engine.packet(&mut alone, packet.data());
                         engine.end(&mut alone);
                         outcome
                     }
@@ -475,19 +475,13 @@ impl Node for DpiNode {
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
-        let mut headers = [const { None }; BURST];
         let (mut at, mut none) = (0, [0u64; 3]);
         batch.for_each(
             #[inline(always)]
             |packet| {
-                match headers::parse(packet.data()) {
-                    Ok(parsed) => {
-                        match parsed.key {
-                            Key::V4(key) => self.v4.push(key, at),
-                            Key::V6(key) => self.v6.push(key, at),
-                        }
-                        headers[at & (BURST - 1)] = Some(parsed);
-                    }
+                match headers::key(packet.data()) {
+                    Ok(Key::V4(key)) => self.v4.push(key, at),
+                    Ok(Key::V6(key)) => self.v6.push(key, at),
                     Err(NoFlow::NotIp) => none[0] += 1,
                     Err(NoFlow::Fragment) => none[1] += 1,
                     Err(NoFlow::OtherProtocol) => none[2] += 1,
@@ -497,9 +491,9 @@ impl Node for DpiNode {
         );
         let now = self.clock(cx);
         let mut found = [None; BURST];
-        self.engine.look_up(&mut self.v4, now, batch, &headers, &mut found);
+        self.engine.look_up(&mut self.v4, now, batch, &mut found);
         if self.v6.n != 0 {
-            self.engine.look_up(&mut self.v6, now, batch, &headers, &mut found);
+            self.engine.look_up(&mut self.v6, now, batch, &mut found);
         }
         if none != [0; 3] {
             let ids = [CounterId::NotIp, CounterId::Fragments, CounterId::OtherProtocol];

@@ -366,6 +366,11 @@ impl Engine {
             functions,
             existing_taps: vec![existing_taps],
         };
+        let named = workers.iter().zip(&nodes).flat_map(|(planned, nodes)| {
+            let names = planned.plan.blueprint.nodes.iter().map(|node| node.name.as_str());
+            names.zip(nodes.iter().map(|node| node.held_max()))
+        });
+        engine.notes.extend(memory::held_note(named, engine.pool.size()));
         let mut graphs = vec![];
         for ((planned, rebuild), nodes) in workers.iter().zip(&clients).zip(nodes) {
             let mut graph = Graph::new(&planned.plan.blueprint, nodes, engine.pool.clone());

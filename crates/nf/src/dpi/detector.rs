@@ -196,14 +196,19 @@ impl Detector {
             Some(inspection) => inspection.clone(),
             None => Inspection { candidates, ..Inspection::default() },
         };
-        let direction = headers.direction & 1;
+        let (direction, most) = (headers.direction & 1, self.limits.payloads);
         let [previous, peer] = [inspection.heads[direction], inspection.heads[direction ^ 1]];
         let context = Context { transport, ports: headers.ports, previous, peer };
         let payload = Payload { bytes, context, direction, sequence: headers.sequence };
-        self.advance(flow, &mut inspection, &payload, hosts);
-        inspection.heads[direction] = Head::new(bytes);
+        if inspection.payloads[direction] < most {
+            self.advance(flow, &mut inspection, &payload, hosts);
+            inspection.heads[direction] = Head::new(bytes);
+        }
         inspection.payloads[direction] = inspection.payloads[direction].saturating_add(1);
-        let exhausted = inspection.payloads[direction] >= self.limits.payloads || inspection.candidates == 0;
+        // the other direction has as many payloads inspected, unless this one has sent twice as many by then
+        let exhausted = inspection.candidates == 0
+            || inspection.payloads.iter().all(|payloads| *payloads >= most)
+            || inspection.payloads[direction] >= most.saturating_mul(2);
         match self.inspections.get_mut(flow.inspection) {
             Some(kept) => *kept = inspection,
             None => {

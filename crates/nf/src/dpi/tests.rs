@@ -41,11 +41,22 @@ fn flows_without_a_decision_are_unknown_or_guessed() {
         [("idle = 1", "unknown", "unknown"), ("idle = 1\nguess = true", "ssh", "guessed")]
     {
         let mut dpi = Harness::new::<Dpi>(settings);
-        let frames: Vec<_> = (0..12).map(|n| tcp(22, n * 4, b"\x01\x02\x03\x04")).collect();
+        let frames: Vec<_> = (0..22).map(|n| tcp(22, n * 4, b"\x01\x02\x03\x04")).collect();
         dpi.feed(&frames);
-        assert_eq!(counts(&mut dpi, application), [12, 1]);
+        dpi.advance(Duration::from_millis(5));
+        assert_eq!((dpi.counter(counter), dpi.counter("inspected")), (1, 0));
+        assert_eq!(counts(&mut dpi, application), [22, 1]);
         assert_eq!((dpi.counter(counter), dpi.counter("inspected")), (1, 0));
     }
+}
+
+#[test]
+fn payloads_of_one_direction_do_not_end_the_inspection_of_the_other() {
+    let mut dpi = Harness::new::<Dpi>("packets_max = 3");
+    let frames: Vec<_> = (0..5).map(|n| tcp(2222, n, b"S")).collect();
+    dpi.feed(&frames);
+    dpi.feed(&[reply(2222, SSH)]);
+    assert_eq!((counts(&mut dpi, "ssh"), dpi.counter("recognised")), ([6, 1], 1));
 }
 
 #[test]

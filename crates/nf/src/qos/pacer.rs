@@ -17,6 +17,10 @@ pub(super) struct Pacer {
     full_at: u128,
 }
 
+/// State of a [`Pacer`], which is independent of its rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FullAt(u128);
+
 impl Pacer {
     /// Creates a full bucket of `burst` bytes for a rate in bits per second, at least 1000.
     pub(super) fn new(rate: u64, burst: u64) -> Self {
@@ -39,6 +43,18 @@ impl Pacer {
         // the time of a packet that is queued at the rounded time is not rounded, or the rate would be too low
         let eligible = if since <= self.next() { next } else { u128::from(since) << 32 };
         self.full_at = self.full_at.max(eligible) + u128::from(self.per_byte) * u128::from(bytes);
+    }
+
+    /// Returns a pacer of this rate and burst size in the state of another one.
+    #[inline]
+    pub(super) fn resume(&self, full_at: FullAt) -> Self {
+        Pacer { full_at: full_at.0, ..*self }
+    }
+
+    /// Returns the state.
+    #[inline]
+    pub(super) fn full_at(&self) -> FullAt {
+        FullAt(self.full_at)
     }
 
     /// Returns true if the bucket is full at this time, as that of a new pacer is.

@@ -3,12 +3,14 @@
 mod codel;
 mod fifo;
 mod fq_codel;
+mod largest;
 mod red;
 mod tail_drop;
 
 pub(super) use codel::CoDel;
 pub(super) use fifo::{Fifo, Host};
 pub(super) use fq_codel::FqCoDel;
+pub(super) use largest::Largest;
 pub(super) use red::Red;
 pub(super) use tail_drop::TailDrop;
 
@@ -21,10 +23,12 @@ graph::named_enum! {
         Red = "red",
         /// Controlled delay.
         CoDel = "codel",
-        /// All queues together hold as many packets as they may.
+        /// All queues together hold as many packets as they may, and this subscriber has most of them.
         BufferFull = "buffer_full",
         /// The subscriber is new and there is no room for it.
         SubscribersFull = "subscribers_full",
+        /// A reload has changed the classes.
+        Reload = "reload",
     }
 }
 
@@ -115,6 +119,18 @@ impl<Q: Default> ClassQueue<Q> {
                 fifo.push(host, item, bytes, now);
             }
             (ClassQueue::FqCoDel(_), _) => host.drop(DropReason::QueueFull, item),
+        }
+    }
+
+    /// Drops the oldest packet, with `fq_codel` that of the flow with most bytes, without regard to the discipline.
+    pub(super) fn drop_oldest<H: Host<Queue = Q>>(&mut self, host: &mut H, reason: DropReason) {
+        match self {
+            ClassQueue::TailDrop(fifo) | ClassQueue::Red(fifo, _) | ClassQueue::CoDel(fifo, _) => {
+                if let Some((item, _)) = fifo.pop(host) {
+                    host.drop(reason, item);
+                }
+            }
+            ClassQueue::FqCoDel(queue) => queue.drop_from_longest(host, reason, 1),
         }
     }
 

@@ -10,10 +10,11 @@ use super::queue::{DropReason, Parameters};
 use super::subscriber::Grouping;
 use crate::random;
 use diagnostics::Diagnostic;
-use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread};
+use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
 use hold::{Held, HoldHost};
 use packet::Batch;
-use settings::Settings;
+use settings::{Settings, Structure};
+use std::any::Any;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ graph::named_enum! {
 const INTERVAL: Duration = Duration::from_micros(20);
 /// Number of calls of the timer in which all subscribers are searched for idle ones: about a second.
 const SWEEP_CALLS: usize = 50_000;
+/// Maximum number of packets of a replaced node that are dropped at once.
+const DROP_BATCH: usize = 1024;
 
 impl Nf for Schedule {
     type Settings = Settings;
@@ -46,6 +49,8 @@ impl Nf for Schedule {
     const ABOUT: &'static str = "Shares the rate of a port between subscribers and their classes, with priorities, \
         weights and active queue management.";
     const SPREAD: Spread = Spread::Flow;
+    const TAKES_OVER: Option<TakeOver> =
+        Some(TakeOver { state: "waiting packets of unchanged classes", unless: &[], format: None });
     const EXAMPLE: &'static str = "rate = \"1 Gbps\"\nper = \"destination\"\nsubscriber_rate = \"50 Mbps\"\n\
         classes = [{ name = \"voice\", match = [{ dscp = [\"ef\"] }], priority = 0, queue = { discipline = \"tail_drop\", \
         packets = 50 } }, { name = \"rest\", priority = 1 }]";
@@ -63,7 +68,9 @@ impl Nf for Schedule {
             last_class: plan.queues.len().saturating_sub(1),
             queues: plan.queues,
             sent: plan.names.iter().map(|name| (name.clone(), Arc::default())).collect(),
-            scheduler: Scheduler::new(plan.port, plan.limits, plan.ranks),
+            scheduler: Scheduler::new(plan.port, plan.limits, plan.ranks, plan.packets),
+            structure: plan.structure,
+            replaced: vec![],
             grouping: plan.grouping,
             packets: plan.packets,
             overhead: plan.overhead,
@@ -87,6 +94,10 @@ struct ScheduleNode {
     /// Packets sent of each class.
     sent: Box<[(String, Arc<Counter>)]>,
     scheduler: Scheduler<Held>,
+    /// Settings on which the state depends.
+    structure: Structure,
+    /// Schedulers of nodes with other classes, whose packets are to be dropped.
+    replaced: Vec<Scheduler<Held>>,
     grouping: Grouping,
     /// Maximum number of packets in all queues.
     packets: usize,
@@ -109,9 +120,6 @@ impl ScheduleNode {
     fn put(&mut self, cx: &mut Context<'_>, packet: packet::Packet, now: u64) {
         let headers = Headers::of(&packet);
         let class = self.matches.find(&headers).unwrap_or(self.last_class);
-        if self.scheduler.packets() >= self.packets {
-            return cx.drop(DropReason::BufferFull, packet);
-        }
         let key = self.table.prepare(self.grouping.key(0, headers.tuple.as_ref()));
         let (scheduler, mut number) = (&mut self.scheduler, None);
         self.table.look_up_or_insert(
@@ -136,6 +144,17 @@ impl ScheduleNode {
         let path = cx.path();
         let mut host = HoldHost { cx, marked: &self.counters[CounterId::Marked] };
         self.scheduler.push(&mut host, &self.queues, number, class, (path, packet), bytes, now, random);
+    }
+
+    /// Drops packets that a node with other classes has queued.
+    #[cold]
+    fn drop_replaced(&mut self, cx: &mut Context<'_>) {
+        let mut host = HoldHost { cx, marked: &self.counters[CounterId::Marked] };
+        if let Some(scheduler) = self.replaced.last_mut()
+            && scheduler.drop_all(&mut host, DropReason::Reload, DROP_BATCH)
+        {
+            self.replaced.pop();
+        }
     }
 
     /// Sends the packets that are due.
@@ -187,6 +206,9 @@ impl Node for ScheduleNode {
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = cx.now().as_nanos() as u64;
         self.run(cx, now);
+        if !self.replaced.is_empty() {
+            self.drop_replaced(cx);
+        }
         let n = self.table.capacity().div_ceil(SWEEP_CALLS);
         let table = &mut self.table;
         self.scheduler.remove_idle(n, now, |key| _ = table.remove(key));
@@ -195,6 +217,23 @@ impl Node for ScheduleNode {
         self.counters[CounterId::Queued].set(packets);
         self.bounded[0].entries.set(subscribers);
         self.bounded[1].entries.set(packets);
+    }
+
+    fn held_max(&self) -> usize {
+        self.packets
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        let Some(old) = old.downcast_mut::<ScheduleNode>() else { return };
+        self.replaced.append(&mut old.replaced);
+        if self.structure == old.structure {
+            self.scheduler.take_over(&mut old.scheduler);
+            core::mem::swap(&mut self.table, &mut old.table);
+            // flows keep their queues
+            core::mem::swap(&mut self.hasher, &mut old.hasher);
+        } else {
+            self.replaced.push(old.scheduler.take());
+        }
     }
 }
 

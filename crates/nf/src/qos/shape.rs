@@ -6,10 +6,11 @@ use super::headers::Headers;
 use super::pacer::Pacer;
 use super::rates::{bits_per_second, in_range};
 use diagnostics::Diagnostic;
-use graph::{BuildContext, Context, Counter, HoldQueue, Named, Nf, Node, Rate, Spread, StatsTable};
+use graph::{BuildContext, Context, Counter, HoldQueue, Named, Nf, Node, Rate, Spread, StatsTable, TakeOver};
 use packet::{Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +58,8 @@ graph::named_enum! {
     enum DropReason {
         /// The queue of the class is full.
         QueueFull = "queue_full",
+        /// A reload has removed the class.
+        Reload = "reload",
     }
 }
 
@@ -66,13 +69,17 @@ const INTERVAL: Duration = Duration::from_micros(20);
 const PUBLISH_INTERVAL: u64 = 1_000_000_000;
 /// Name of the gauge of packets that wait.
 const QUEUED: &str = "queued";
+/// Maximum number of packets of removed classes that are dropped at once.
+const DROP_BATCH: usize = 1024;
 const COLUMNS: [&str; 3] = ["class", "gap below µs", "packets"];
 
 /// A class of a node.
 struct Class {
     name: String,
     pacer: Pacer,
+    /// Queue, whose length `max_packets` limits.
     queue: HoldQueue,
+    max_packets: usize,
     /// Time of arrival in nanoseconds, and bytes with overhead, of each packet in the queue.
     waiting: VecDeque<(u64, u32)>,
     /// Bytes that wait.
@@ -88,6 +95,8 @@ impl Nf for Shape {
     const KIND: &'static str = "shape";
     const ABOUT: &'static str = "Delays classes of packets in bounded queues so that they are sent at a rate.";
     const SPREAD: Spread = Spread::Flow;
+    const TAKES_OVER: Option<TakeOver> =
+        Some(TakeOver { state: "waiting packets of classes with the same name", unless: &[], format: None });
     const EXAMPLE: &'static str = "classes = [{ name = \"all\", rate = \"100 Mbps\", burst = 3000 }]";
 
     fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
@@ -103,7 +112,8 @@ impl Nf for Shape {
             Ok(Class {
                 name: class.name.clone(),
                 pacer: Pacer::new(rate, class.burst.into()),
-                queue: HoldQueue::new(packets as usize),
+                queue: HoldQueue::new(usize::MAX),
+                max_packets: packets as usize,
                 waiting: VecDeque::new(),
                 bytes: 0,
                 max_bytes: in_range(class.bytes.into(), 2048..=u32::MAX.into(), "classes", "bytes")?,
@@ -121,6 +131,7 @@ impl Nf for Shape {
             published: 0,
             stats_table: Arc::new(StatsTable::new(&COLUMNS, rows)),
             queued: Arc::default(),
+            removed: vec![],
         })
     }
 }
@@ -134,9 +145,20 @@ struct ShapeNode {
     stats_table: Arc<StatsTable>,
     /// Packets that wait.
     queued: Arc<Counter>,
+    /// Queues of classes that a reload has removed.
+    removed: Vec<HoldQueue>,
 }
 
 impl Class {
+    /// Takes the packets of the class of this name of another node.
+    fn take_over(&mut self, old: &mut Class) {
+        core::mem::swap(&mut self.queue, &mut old.queue);
+        core::mem::swap(&mut self.waiting, &mut old.waiting);
+        core::mem::swap(&mut self.gaps, &mut old.gaps);
+        self.bytes = core::mem::take(&mut old.bytes);
+        self.pacer = self.pacer.resume(old.pacer.full_at());
+    }
+
     /// Sends or queues a packet that has arrived.
     fn put(&mut self, cx: &mut Context<'_>, packet: Packet, now: u64, overhead: u32) {
         let bytes = packet.len() as u32 + overhead;
@@ -145,7 +167,7 @@ impl Class {
             self.gaps.add(now);
             return cx.emit(0, packet);
         }
-        if self.bytes + u64::from(bytes) > self.max_bytes {
+        if self.queue.len() >= self.max_packets || self.bytes + u64::from(bytes) > self.max_bytes {
             return cx.drop(DropReason::QueueFull, packet);
         }
         match cx.hold(&mut self.queue, packet) {
@@ -172,6 +194,21 @@ impl Class {
 }
 
 impl ShapeNode {
+    /// Drops packets of classes that a reload has removed.
+    #[cold]
+    fn drop_removed(&mut self, cx: &mut Context<'_>) {
+        let Some(queue) = self.removed.last_mut() else { return };
+        for _ in 0..DROP_BATCH {
+            match cx.release(queue) {
+                Some((_, packet)) => cx.drop(DropReason::Reload, packet),
+                None => {
+                    self.removed.pop();
+                    return;
+                }
+            }
+        }
+    }
+
     fn publish(&self) {
         let rows = |class: &Class| {
             let row = |(below, packets): (Option<u64>, u64)| {
@@ -217,6 +254,9 @@ impl Node for ShapeNode {
     fn on_timer(&mut self, cx: &mut Context<'_>) {
         let now = cx.now().as_nanos() as u64;
         self.classes.iter_mut().for_each(|class| class.release(cx, now));
+        if !self.removed.is_empty() {
+            self.drop_removed(cx);
+        }
         self.queued.set(self.classes.iter().map(|class| class.queue.len() as u64).sum());
         if now.saturating_sub(self.published) >= PUBLISH_INTERVAL {
             self.published = now;
@@ -226,6 +266,21 @@ impl Node for ShapeNode {
 
     fn stats_table(&self) -> Option<Arc<StatsTable>> {
         Some(self.stats_table.clone())
+    }
+
+    fn held_max(&self) -> usize {
+        self.classes.iter().map(|class| class.max_packets).sum()
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        let Some(old) = old.downcast_mut::<ShapeNode>() else { return };
+        self.removed.append(&mut old.removed);
+        for before in &mut old.classes {
+            match self.classes.iter_mut().find(|class| class.name == before.name) {
+                Some(class) => class.take_over(before),
+                None => self.removed.push(core::mem::replace(&mut before.queue, HoldQueue::new(0))),
+            }
+        }
     }
 
     fn finish(&mut self) {

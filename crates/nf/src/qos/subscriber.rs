@@ -20,7 +20,7 @@ pub(super) enum Per {
 }
 
 /// Addresses that are one subscriber.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grouping {
     pub(super) per: Per,
     /// Prefix length of IPv4, 0 to 32.

@@ -362,7 +362,7 @@ fn hosts_in_tls_and_quic_are_read() {
 fn known_flows_are_cheap() {
     let frame = |n: u16| wire::build::udp4([10, 0, 0, 1], [192, 0, 2, 1], 1024 + n, 5060);
     let frames: Vec<_> =
-        (0..1024).map(|n| frame(n).payload(b"OPTIONS sip:a@example.com SIP/2.0\r\n\r\n").to_vec()).collect();
+        (0..10_240).map(|n| frame(n).payload(b"OPTIONS sip:a@example.com SIP/2.0\r\n\r\n").to_vec()).collect();
     let costs =
         testkit::CycleMeter::new(&frames).samples(20).add("dpi", testkit::Harness::new::<nf::Dpi>("")).measure();
     println!("{costs}");

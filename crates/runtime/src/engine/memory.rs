@@ -6,6 +6,7 @@ use crate::pci::sriov::VirtualFunctions;
 use crate::ports::Wires;
 use config::{ChainFile, Device, Port, Side};
 use dpdk::{Eal, Memory, Mempool};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Packets of the largest pool, plus one.
@@ -71,4 +72,35 @@ pub(super) fn memory_note(eal: Eal) -> Option<String> {
          echo 512 | sudo tee /proc/sys/vm/nr_hugepages"
             .to_owned()
     })
+}
+
+/// Returns a note for the user if nodes, given by the names of their NFs and the packets that they may hold, can hold more
+/// than three quarters of the packets of the pool.
+pub(super) fn held_note<'a>(nodes: impl Iterator<Item = (&'a str, usize)>, pool: usize) -> Option<String> {
+    let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
+    nodes.filter(|(_, held)| *held != 0).for_each(|(name, held)| *by_name.entry(name).or_default() += held);
+    let most = pool / 4 * 3;
+    if by_name.values().sum::<usize>() <= most {
+        return None;
+    }
+    let nfs: Vec<_> = by_name.iter().map(|(name, held)| format!("nf {name:?} may hold {held} packets")).collect();
+    Some(format!(
+        "{}, but the pool has {pool}: ports receive nothing while all are held; lower their `packets` to {most} in all, \
+         on all cores",
+        nfs.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::held_note;
+
+    #[test]
+    fn a_note_names_nfs_that_may_hold_most_packets_of_the_pool() {
+        let nodes = |up| [("down", 3000), ("count", 0), ("up", up), ("down", 3000)];
+        assert_eq!(held_note(nodes(141).into_iter(), 8191), None);
+        let note = held_note(nodes(142).into_iter(), 8191).unwrap();
+        assert!(note.starts_with("nf \"down\" may hold 6000 packets, nf \"up\" may hold 142 packets, but"), "{note}");
+        assert!(note.contains("to 6141 in all") && !note.contains("count"), "{note}");
+    }
 }

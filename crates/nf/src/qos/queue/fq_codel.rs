@@ -1,6 +1,6 @@
 //! Flow queue CoDel (FQ-CoDel, RFC 8290).
 
-use super::{CoDel, DropReason, Fifo, Host, TailDrop, codel};
+use super::{CoDel, DropReason, Fifo, Host, Largest, TailDrop, codel};
 use std::collections::{HashMap, VecDeque};
 
 /// Largest number of packets that are dropped at once when the queue is full.
@@ -34,12 +34,14 @@ pub(in crate::qos) struct FqCoDel<Q> {
     /// Packets of all flows.
     packets: usize,
     bytes: u64,
+    /// The flow with most bytes, while the queue is full.
+    longest: Largest,
 }
 
 impl<Q> Default for FqCoDel<Q> {
     fn default() -> Self {
         let (new, old) = (VecDeque::new(), VecDeque::new());
-        FqCoDel { flows: HashMap::default(), new, old, packets: 0, bytes: 0 }
+        FqCoDel { flows: HashMap::default(), new, old, packets: 0, bytes: 0, longest: Largest::default() }
     }
 }
 
@@ -65,32 +67,46 @@ impl<Q: Default> FqCoDel<Q> {
             self.new.push_back(number);
             Flow { fifo: Fifo::default(), codel: CoDel::default(), credit: parameters.quantum.into() }
         });
+        let before = flow.fifo.bytes();
         flow.fifo.push(host, item, bytes, now);
+        self.longest.update(number, before, flow.fifo.bytes());
         self.packets += 1;
         self.bytes += u64::from(bytes);
-        while self.packets > limit.packets as usize || self.bytes > limit.bytes {
-            self.drop_from_longest(host);
+        let is_over = |packets: usize, bytes: u64| packets > limit.packets as usize || bytes > limit.bytes;
+        while is_over(self.packets, self.bytes) {
+            self.drop_from_longest(host, DropReason::QueueFull, DROP_BATCH);
+        }
+        if !is_over(self.packets.saturating_mul(2), self.bytes.saturating_mul(2)) {
+            self.longest.forget();
         }
     }
 
-    /// Drops from the head of the flow with most bytes: half of its bytes, and at most [`DROP_BATCH`] packets
-    /// (RFC 8290 §4.1).
+    /// Drops from the head of the flow with most bytes: half of its bytes, and at most `most` packets (RFC 8290 §4.1).
+    /// The flows are put in order in O(n) when the queue becomes full; a call then takes O(log n).
     #[cold]
-    fn drop_from_longest<H: Host<Queue = Q>>(&mut self, host: &mut H) {
-        let Some(longest) = self.flows.values_mut().max_by_key(|flow| (flow.fifo.bytes(), flow.fifo.len())) else {
+    pub(in crate::qos) fn drop_from_longest<H: Host<Queue = Q>>(
+        &mut self,
+        host: &mut H,
+        reason: DropReason,
+        most: usize,
+    ) {
+        let flows = &self.flows;
+        let number = self.longest.find(|| flows.iter().map(|(number, flow)| (flow.fifo.bytes(), *number)));
+        let Some((number, longest)) = number.and_then(|number| Some((number, self.flows.get_mut(&number)?))) else {
             return;
         };
-        let enough = longest.fifo.bytes().div_ceil(2);
-        let mut dropped = 0;
-        for _ in 0..DROP_BATCH {
+        let before = longest.fifo.bytes();
+        let (enough, mut dropped) = (before.div_ceil(2), 0);
+        for _ in 0..most {
             let Some((item, stamp)) = longest.fifo.pop(host) else { break };
-            host.drop(DropReason::QueueFull, item);
+            host.drop(reason, item);
             self.packets -= 1;
             dropped += u64::from(stamp.bytes);
             if dropped >= enough {
                 break;
             }
         }
+        self.longest.update(number, before, longest.fifo.bytes());
         self.bytes -= dropped;
     }
 
@@ -117,6 +133,7 @@ impl<Q: Default> FqCoDel<Q> {
             }
             let (packets, bytes) = (flow.fifo.len(), flow.fifo.bytes());
             let popped = flow.codel.pop(host, &parameters.codel, &mut flow.fifo, now);
+            self.longest.update(number, bytes, flow.fifo.bytes());
             self.packets -= packets - flow.fifo.len();
             self.bytes -= bytes - flow.fifo.bytes();
             match popped {
@@ -191,6 +208,31 @@ mod tests {
         (0..991).for_each(|_| push(&mut queue, &mut host, 77, 1500, 0));
         assert_eq!((queue.len(), host.dropped.len()), (1001 - DROP_BATCH, DROP_BATCH));
         assert!(host.dropped.iter().all(|(reason, packet)| *reason == DropReason::QueueFull && packet.number == 77));
+    }
+
+    #[test]
+    fn every_packet_of_a_full_queue_is_dropped_from_the_longest_flow() {
+        let (mut queue, mut host, mut random) = (FqCoDel::default(), TestHost::default(), 7_u64);
+        for n in 0..20_000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let before = host.dropped.len();
+            let most = queue.flows.values().map(|flow| flow.fifo.bytes()).max().unwrap_or(0);
+            push(&mut queue, &mut host, (random >> 33) % 300, 60 + (random >> 50) as u32 % 1400, 0);
+            if host.dropped.len() != before {
+                let number = host.dropped[before].1.number;
+                let left = queue.flows[&number].fifo.bytes();
+                let dropped = host.dropped[before..].iter().all(|(_, packet)| packet.number == number);
+                // at least half of the bytes of a flow that had as many as any other, but for the packet that arrived
+                assert!(dropped && left <= (most + 1460) / 2, "{left} of {most} bytes are left");
+            }
+            if n % 3 == 0 {
+                queue.pop(&mut host, &PARAMETERS, 0);
+            }
+        }
+        assert!(host.dropped.len() > 10_000 && queue.longest.is_ordered());
+        while queue.pop(&mut host, &PARAMETERS, 0).is_some() {}
+        push(&mut queue, &mut host, 1, 60, 0);
+        assert!(!queue.longest.is_ordered());
     }
 
     proptest! {

@@ -31,7 +31,8 @@ pub struct Settings {
     subscriber_burst: u32,
     /// Maximum number of subscribers per core, 1 to 16777216; packets of further ones are dropped.
     subscribers: u32,
-    /// Maximum number of packets in all queues, per core, 1 to 16777216; each of them occupies a buffer.
+    /// Maximum number of packets in all queues, per core, 1 to 16777216; each of them occupies a buffer. Beyond it, the
+    /// oldest packet of the subscriber with most packets is dropped.
     packets: u32,
     /// Bytes that are added to the length of each frame, 0 to 64: 24 for the rate on the link, with FCS, preamble and gap.
     overhead: u8,
@@ -53,7 +54,7 @@ impl Default for Settings {
             subscriber_rate: None,
             subscriber_burst: 15_000,
             subscribers: 65_536,
-            packets: 16_384,
+            packets: 4096,
             overhead: 0,
             quantum: 1514,
             classes: vec![],
@@ -195,6 +196,15 @@ impl QueueSettings {
     }
 }
 
+/// Settings on which packets and subscribers depend: if they differ, a node cannot take them over.
+#[derive(PartialEq)]
+pub(super) struct Structure {
+    grouping: Grouping,
+    subscribers: u32,
+    /// Name, priority and discipline of each class.
+    classes: Box<[(String, u8, DisciplineKind)]>,
+}
+
 /// Checked settings.
 pub(super) struct Plan {
     pub(super) port: Option<Pacer>,
@@ -209,6 +219,7 @@ pub(super) struct Plan {
     pub(super) names: Box<[String]>,
     pub(super) ranks: Box<[Rank]>,
     pub(super) queues: Box<[Parameters]>,
+    pub(super) structure: Structure,
 }
 
 impl Settings {
@@ -233,17 +244,21 @@ impl Settings {
             let weight = check(class.weight.unwrap_or(1).into(), 1..=1000, "classes")? as u32;
             Ok(Rank { priority: class.priority, quantum: quantum * weight })
         };
+        let grouping = Grouping { per: self.per, prefix4: self.prefix4, prefix6: self.prefix6 };
+        let subscribers = check(self.subscribers, 1..=1 << 24, "subscribers")? as u32;
+        let class = |class: &ClassSettings| (class.name.clone(), class.priority, class.queue.discipline);
         let pacer = |rate: Option<u64>, burst: u32| rate.map(|rate| Pacer::new(rate, burst.into()));
         Ok(Plan {
             port: pacer(port, self.burst),
             limits: SubscriberLimits { pacer: pacer(own, self.subscriber_burst), quantum },
-            grouping: Grouping { per: self.per, prefix4: self.prefix4, prefix6: self.prefix6 },
-            subscribers: check(self.subscribers, 1..=1 << 24, "subscribers")? as u32,
+            grouping,
+            subscribers,
             packets: check(self.packets, 1..=1 << 24, "packets")? as usize,
             overhead: self.overhead.into(),
             names: classes.iter().map(|class| class.name.clone()).collect(),
             ranks: classes.iter().map(rank).collect::<Result<_, _>>()?,
             queues: classes.iter().map(|class| class.queue.parameters(packet_time)).collect::<Result<_, _>>()?,
+            structure: Structure { grouping, subscribers, classes: classes.iter().map(class).collect() },
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The hierarchy of port, subscribers and classes.
 
-use crate::qos::pacer::Pacer;
-use crate::qos::queue::{ClassQueue, DropReason, Host, Parameters};
+use crate::qos::pacer::{FullAt, Pacer};
+use crate::qos::queue::{ClassQueue, DropReason, Host, Largest, Parameters};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use tables::flow::Tuple6;
@@ -56,7 +56,8 @@ enum State {
 struct Subscriber<Q> {
     key: Tuple6,
     state: State,
-    pacer: Option<Pacer>,
+    /// State of its rate limit.
+    full_at: FullAt,
     /// Bytes that it may still send in its turn.
     credit: i64,
     /// Packets in all queues.
@@ -78,6 +79,8 @@ struct Subscriber<Q> {
 pub(super) struct Scheduler<Q> {
     /// Rate of the port; `None` without a limit.
     port: Option<Pacer>,
+    /// Maximum number of packets in all queues.
+    limit: usize,
     limits: SubscriberLimits,
     ranks: Box<[Rank]>,
     /// By priority.
@@ -92,12 +95,15 @@ pub(super) struct Scheduler<Q> {
     /// Nominal time of the last transmission.
     clock: u64,
     packets: usize,
+    /// The subscriber with most packets, while there are as many as there may be.
+    largest: Largest,
     /// Subscriber at which the search for idle ones continues.
     sweep: usize,
 }
 
 impl<Q: Default> Scheduler<Q> {
-    pub(super) fn new(port: Option<Pacer>, limits: SubscriberLimits, ranks: Box<[Rank]>) -> Self {
+    /// Creates a scheduler without subscribers. `limit` is the maximum number of packets in all queues.
+    pub(super) fn new(port: Option<Pacer>, limits: SubscriberLimits, ranks: Box<[Rank]>, limit: usize) -> Self {
         let mut priorities: Vec<_> = ranks.iter().map(|rank| rank.priority).collect();
         priorities.sort_unstable();
         priorities.dedup();
@@ -108,6 +114,7 @@ impl<Q: Default> Scheduler<Q> {
         let levels = priorities.into_iter().map(level).collect();
         Scheduler {
             port,
+            limit,
             limits,
             ranks,
             levels,
@@ -117,8 +124,59 @@ impl<Q: Default> Scheduler<Q> {
             waiting: BinaryHeap::new(),
             clock: 0,
             packets: 0,
+            largest: Largest::default(),
             sweep: 0,
         }
+    }
+
+    /// Returns the scheduler and leaves one without subscribers.
+    pub(super) fn take(&mut self) -> Self {
+        let empty = Scheduler::new(self.port, self.limits, self.ranks.clone(), self.limit);
+        core::mem::replace(self, empty)
+    }
+
+    /// Takes the packets and subscribers of another scheduler whose classes have the same priorities.
+    pub(super) fn take_over(&mut self, old: &mut Self) {
+        core::mem::swap(self, old);
+        let resumed = |new: Pacer, before: Option<Pacer>| before.map_or(new, |before| new.resume(before.full_at()));
+        self.port = old.port.map(|port| resumed(port, self.port));
+        (self.limit, self.limits) = (old.limit, old.limits);
+        core::mem::swap(&mut self.ranks, &mut old.ranks);
+        core::mem::swap(&mut self.levels, &mut old.levels);
+    }
+
+    /// Drops up to `most` packets. Returns true if none is left.
+    pub(super) fn drop_all<H: Host<Queue = Q>>(&mut self, host: &mut H, reason: DropReason, most: usize) -> bool {
+        for _ in 0..most {
+            if self.packets == 0 || !self.drop_from_largest(host, reason) {
+                return true;
+            }
+        }
+        self.packets == 0
+    }
+
+    /// Drops the oldest packet of the longest queue of the subscriber with most packets. Returns false if there is
+    /// none.
+    #[cold]
+    fn drop_from_largest<H: Host<Queue = Q>>(&mut self, host: &mut H, reason: DropReason) -> bool {
+        let (subscribers, ready, waiting) = (&self.subscribers, &self.ready, &self.waiting);
+        let size = |number: u32| {
+            let subscriber = subscribers.get(number as usize)?.as_ref()?;
+            Some((subscriber.packets as u64, number))
+        };
+        let active = || ready.iter().copied().chain(waiting.iter().map(|Reverse((_, number))| *number));
+        let number = self.largest.find(|| active().filter_map(size));
+        let Some(number) = number else { return false };
+        let Some(Some(subscriber)) = self.subscribers.get_mut(number as usize) else { return false };
+        let longest = subscriber.queues.iter_mut().flatten().max_by_key(|queue| queue.queue.len());
+        let Some(Queue { queue, .. }) = longest else { return false };
+        let before = queue.len();
+        queue.drop_oldest(host, reason);
+        let dropped = before - queue.len();
+        self.largest.update(number, subscriber.packets as u64, (subscriber.packets - dropped) as u64);
+        subscriber.packets -= dropped;
+        self.packets -= dropped;
+        dropped != 0
     }
 
     /// Returns the number of packets in all queues.
@@ -131,7 +189,7 @@ impl<Q: Default> Scheduler<Q> {
         let subscriber = Box::new(Subscriber {
             key,
             state: State::Idle,
-            pacer: self.limits.pacer,
+            full_at: FullAt::default(),
             credit: self.limits.quantum.into(),
             packets: 0,
             used: now,
@@ -179,11 +237,14 @@ impl<Q: Default> Scheduler<Q> {
         queue.queue.push(host, parameters, item, bytes, now, random);
         let after = queue.queue.len();
         (queue.used, subscriber.used) = (now, now);
-        subscriber.packets = subscriber.packets + after - before;
+        let changed = subscriber.packets + after - before;
+        self.largest.update(number, subscriber.packets as u64, changed as u64);
+        subscriber.packets = changed;
         self.packets = self.packets + after - before;
         if subscriber.state == State::Idle && subscriber.packets != 0 {
             self.clock = self.clock.max(now);
-            subscriber.state = match subscriber.pacer.map(|pacer| pacer.next()) {
+            let pacer = self.limits.pacer.map(|pacer| pacer.resume(subscriber.full_at));
+            subscriber.state = match pacer.map(|pacer| pacer.next()) {
                 Some(next) if next > now => {
                     self.waiting.push(Reverse((next, number)));
                     State::Waiting
@@ -193,6 +254,10 @@ impl<Q: Default> Scheduler<Q> {
                     State::Ready
                 }
             };
+        }
+        while self.packets > self.limit && self.drop_from_largest(host, DropReason::BufferFull) {}
+        if self.packets <= self.limit / 2 {
+            self.largest.forget();
         }
     }
 
@@ -235,12 +300,15 @@ impl<Q: Default> Scheduler<Q> {
             }
             let before = subscriber.packets;
             let sent = subscriber.pop(host, parameters, &self.levels, &self.ranks, time);
+            self.largest.update(number, before as u64, subscriber.packets as u64);
             self.packets -= before - subscriber.packets;
+            let mut pacer = self.limits.pacer.map(|pacer| pacer.resume(subscriber.full_at));
             if let Some((_, _, bytes)) = sent {
                 subscriber.credit -= i64::from(bytes);
                 subscriber.used = time;
-                if let Some(pacer) = &mut subscriber.pacer {
+                if let Some(pacer) = &mut pacer {
                     pacer.send(time, bytes.into());
+                    subscriber.full_at = pacer.full_at();
                 }
                 if let Some(port) = &mut self.port {
                     port.send(time, bytes.into());
@@ -250,7 +318,7 @@ impl<Q: Default> Scheduler<Q> {
                 subscriber.state = State::Idle;
                 subscriber.credit = subscriber.credit.min(0) + i64::from(self.limits.quantum);
                 self.ready.pop_front();
-            } else if let Some(next) = subscriber.pacer.map(|pacer| pacer.next()).filter(|next| *next > time) {
+            } else if let Some(next) = pacer.map(|pacer| pacer.next()).filter(|next| *next > time) {
                 subscriber.state = State::Waiting;
                 // it continues at the end of the round, with the next turn if this one is over
                 if subscriber.credit <= 0 {
@@ -267,6 +335,7 @@ impl<Q: Default> Scheduler<Q> {
 
     /// Frees queues, and subscribers with their keys, that have been idle for a second, among the next `n` subscribers.
     pub(super) fn remove_idle(&mut self, n: usize, now: u64, mut removed: impl FnMut(&Tuple6)) {
+        let limit = self.limits.pacer;
         for _ in 0..n.min(self.subscribers.len()) {
             let number = if self.sweep < self.subscribers.len() { self.sweep } else { 0 };
             self.sweep = number + 1;
@@ -275,7 +344,7 @@ impl<Q: Default> Scheduler<Q> {
             let is_idle = |used: u64| now.saturating_sub(used) >= IDLE;
             if subscriber.state == State::Idle
                 && is_idle(subscriber.used)
-                && subscriber.pacer.is_none_or(|pacer| pacer.is_full(now))
+                && limit.is_none_or(|pacer| pacer.resume(subscriber.full_at).is_full(now))
             {
                 removed(&subscriber.key);
                 *slot = None;

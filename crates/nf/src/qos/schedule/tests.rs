@@ -146,6 +146,78 @@ fn memory_is_bounded_and_idle_subscribers_are_removed() {
 }
 
 #[test]
+fn a_full_buffer_costs_those_subscribers_that_fill_it() {
+    let settings = format!(
+        "rate = \"80 Mbps\"\nper = \"destination\"\npackets = 1000\nquantum = 1000\n\
+         classes = [{{ name = \"other\", match = [{{ dst_port = 9 }}], priority = 1, {LONG} }}, {{ name = \"all\", {LONG} }}]"
+    );
+    let mut nf = Harness::new::<Schedule>(&settings);
+    let (mut sent, mut fed) = (vec![], 0);
+    for round in 0..2000_u64 {
+        // two subscribers send far more than they may, in bursts, the first one in two classes; twenty send 2 Mbit/s each
+        sent.extend(nf.feed(&vec![frame(1, 1 + 8 * (round % 2) as u16, 1000); 40]));
+        sent.extend(nf.feed(&vec![frame(2, 1, 1000); 40]));
+        if round % 4 == 0 {
+            sent.extend(nf.feed(&(3..23).map(|host| frame(host, 1, 1000)).collect::<Vec<_>>()));
+            fed += 1;
+        }
+        assert!(nf.held() <= 1000);
+        sent.extend(nf.jump_to(nf.now() + Duration::from_millis(1)).remove(0));
+    }
+    let count = |subscriber| sent.iter().filter(|frame| host(frame) == subscriber).count();
+    // all but those that wait at the end
+    for subscriber in 3..23 {
+        assert!(count(subscriber) + 2 >= fed, "{subscriber}: {} of {fed}", count(subscriber));
+    }
+    let (first, second) = (count(1) as f64, count(2) as f64);
+    assert!((first / second - 1.0).abs() < 0.01, "{first} {second}");
+    let sent = sent.len() as u64;
+    assert!((sent as f64 - 20_000.0).abs() < 50.0, "{sent} packets in 2 s");
+    assert_eq!(nf.drops(), [("buffer_full", 160_000 + 20 * fed as u64 - sent - nf.held())]);
+}
+
+#[test]
+fn a_reload_keeps_packets_of_unchanged_classes() {
+    let settings = |rate: &str, weight: u16, last: &str| {
+        format!(
+            "rate = \"{rate}\"\nper = \"destination\"\nsubscriber_rate = \"4 Mbps\"\nsubscriber_burst = 0\n\
+             classes = [{{ name = \"one\", match = [{{ dst_port = 1 }}], weight = {weight} }}, \
+             {{ name = \"{last}\", queue = {{ discipline = \"tail_drop\" }} }}]"
+        )
+    };
+    let builder = |rate: &str, weight, last: &str| HarnessBuilder::new::<Schedule>(&settings(rate, weight, last));
+    let first = builder("8 Mbps", 1, "rest");
+    let mut nf = first.clone().build().unwrap();
+    let frames: Vec<_> = (0..40).map(|n| frame(1 + n % 2, 1 + u16::from(n / 20), 1000)).collect();
+    let mut sent = nf.feed(&frames);
+    sent.extend(nf.advance(Duration::from_millis(5)).remove(0));
+    let held = nf.held();
+    assert_eq!(held as usize + sent.len(), 40);
+    // other rates and weights: every packet is sent, at the new rate
+    let second = builder("2 Mbps", 7, "rest");
+    second.clone().reload(&first, &mut nf).unwrap();
+    assert_eq!(nf.held(), held);
+    let now = nf.advance(Duration::from_millis(20)).remove(0);
+    assert!((4..=6).contains(&now.len()), "{}", now.len());
+    sent.extend(now);
+    nf.feed(&frames[..2]);
+    sent.extend(nf.advance(Duration::from_secs(1)).remove(0));
+    assert_eq!((sent.len(), nf.held(), nf.drops()), (42, 0, vec![]));
+    for port in [1, 2] {
+        let own: Vec<_> = sent.iter().filter(|frame| frame[37] == port).collect();
+        assert_eq!(own.len(), if port == 1 { 22 } else { 20 });
+    }
+    // another class: packets are dropped and counted
+    nf.feed(&frames);
+    let held = nf.held();
+    let third = builder("2 Mbps", 7, "others");
+    third.clone().reload(&second, &mut nf).unwrap();
+    assert_eq!(nf.feed(&frames[..1]).len(), 1, "the new scheduler is empty");
+    nf.advance(Duration::from_millis(2));
+    assert_eq!((nf.held(), nf.dropped("reload")), (0, held));
+}
+
+#[test]
 fn has_room_for_many_subscribers() {
     let settings = "rate = \"10 Gbps\"\nper = \"destination\"\nprefix4 = 32\nsubscriber_rate = \"1 Mbps\"\n\
                     subscriber_burst = 1000\npackets = 300000";
@@ -158,6 +230,39 @@ fn has_room_for_many_subscribers() {
     assert_eq!(nf.occupancy("subscribers"), (0, 65_536));
     sent += nf.advance(Duration::from_millis(200))[0].len();
     assert_eq!((sent, nf.occupancy("subscribers").0, nf.drops()), (131_072, 65_536, vec![]));
+}
+
+#[test]
+fn many_subscribers_have_equal_shares() {
+    const SUBSCRIBERS: u32 = 65_536;
+    let settings = "rate = \"20 Gbps\"\nper = \"destination\"\npackets = 110000\nquantum = 1000";
+    let mut nf = HarnessBuilder::new::<Schedule>(settings).buffers(110_000).build().unwrap();
+    // long packets for one half of the subscribers, short ones for the other
+    let frame = |n: u32| {
+        let len = if n.is_multiple_of(2) { 1000 } else { 500 };
+        build::udp4([10, 9, 0, 1], (0x0a00_0000 + n).to_be_bytes(), 1, 2).pad_to(len).to_vec()
+    };
+    let mut bytes = vec![0_usize; SUBSCRIBERS as usize];
+    let mut count = |frames: Vec<Vec<u8>>| {
+        for frame in frames {
+            bytes[usize::from(frame[31]) << 16 | usize::from(frame[32]) << 8 | usize::from(frame[33])] += frame.len();
+        }
+    };
+    let all: Vec<_> = (0..SUBSCRIBERS).map(frame).collect();
+    let short: Vec<_> = (0..SUBSCRIBERS).filter(|n| n % 2 == 1).map(frame).collect();
+    count(nf.feed(&all));
+    count(nf.feed(&short));
+    // a turn takes 400 ns, and a round 26 ms
+    for _ in 0..20 {
+        count(nf.jump_to(nf.now() + Duration::from_micros(200)).remove(0));
+    }
+    let waiting = nf.held();
+    assert!(waiting > 80_000, "{waiting}");
+    assert!(bytes.iter().all(|bytes| *bytes <= 1000), "nobody has a second turn before all had one");
+    let served = bytes.iter().filter(|bytes| **bytes == 1000).count() as f64;
+    let sent: usize = bytes.iter().sum();
+    assert!((sent as f64 - 1000.0 * served).abs() <= 2000.0, "{sent} bytes of {served}");
+    assert_eq!(sent / 10_000, 10_000_000 / 10_000, "4 ms at 20 Gbit/s");
 }
 
 #[test]

@@ -95,6 +95,27 @@ fn packets_leave_by_the_path_they_arrived_on() {
 }
 
 #[test]
+fn a_reload_keeps_packets_of_classes_with_the_same_name() {
+    use testkit::HarnessBuilder;
+    let class = |name: &str, port, rate: &str, packets| {
+        format!("{{ name = \"{name}\", match = [{{ dst_port = {port} }}], rate = \"{rate}\", packets = {packets} }}")
+    };
+    let of = |classes: [String; 2]| HarnessBuilder::new::<Shape>(&format!("classes = [{}]", classes.join(", ")));
+    let first = of([class("a", 1, "8 Mbps", 100), class("b", 2, "8 Mbps", 100)]);
+    let mut nf = first.clone().build().unwrap();
+    nf.feed(&[vec![frame(1, 1000); 21], vec![frame(2, 1000); 11]].concat());
+    assert_eq!(nf.held(), 30);
+    // "a" has another rate and a smaller queue, "b" is gone
+    of([class("c", 2, "8 Mbps", 100), class("a", 1, "80 Mbps", 10)]).reload(&first, &mut nf).unwrap();
+    nf.feed(&[frame(1, 1000)]);
+    assert_eq!((nf.held(), nf.dropped("queue_full")), (30, 1));
+    assert_eq!(nf.feed(&[frame(2, 1000)]).len(), 1);
+    let sent = nf.advance(Duration::from_millis(4)).remove(0);
+    assert!(sent.len() == 20 && sent.iter().all(|sent| *sent == frame(1, 1000)), "{}", sent.len());
+    assert_eq!((nf.held(), nf.dropped("reload")), (0, 10));
+}
+
+#[test]
 fn rejects_invalid_settings() {
     for settings in [
         "classes = [{ name = \"a\" }]",
