@@ -2,6 +2,7 @@
 
 use super::decode::{ICMP, ICMPV6, Packet, TCP};
 use super::stream::Stream;
+use foldhash::fast::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 /// Idle time after which a flow ends.
 const IDLE_TCP: Duration = Duration::from_secs(3600);
 const IDLE_OTHER: Duration = Duration::from_secs(300);
+/// Largest number of flows that a packet evicts, after a reload with a smaller table.
+const MAX_EVICTED: usize = 4;
 
 /// Ends of a flow in their order, and protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,7 +54,7 @@ pub(super) struct Flow {
 
 /// Flows by their ends, at most `capacity`; the oldest is evicted.
 pub(super) struct Flows {
-    flows: HashMap<Key, Flow>,
+    flows: HashMap<Key, Box<Flow>, RandomState>,
     order: VecDeque<(Key, u64)>,
     capacity: usize,
     created: u64,
@@ -59,7 +62,13 @@ pub(super) struct Flows {
 
 impl Flows {
     pub(super) fn new(capacity: usize) -> Self {
-        Flows { flows: HashMap::new(), order: VecDeque::new(), capacity, created: 0 }
+        Flows { flows: HashMap::default(), order: VecDeque::new(), capacity, created: 0 }
+    }
+
+    /// Takes over the flows of another table; if they are more than the capacity, later packets evict them.
+    pub(super) fn take_over(&mut self, old: &mut Flows) {
+        std::mem::swap(self, old);
+        std::mem::swap(&mut self.capacity, &mut old.capacity);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -67,7 +76,7 @@ impl Flows {
     }
 
     /// Removes and returns a flow, or a new one; [`put`](Self::put) returns it to the table.
-    pub(super) fn take(&mut self, packet: &Packet<'_>, now: Duration) -> (Key, Flow) {
+    pub(super) fn take(&mut self, packet: &Packet<'_>, now: Duration) -> (Key, Box<Flow>) {
         let (src, dst) = ends(packet);
         let key = Key(if src <= dst { [src, dst] } else { [dst, src] }, packet.protocol);
         let idle = if packet.protocol == TCP { IDLE_TCP } else { IDLE_OTHER };
@@ -79,7 +88,7 @@ impl Flows {
             flow.last = now;
             return (key, flow);
         }
-        let flow = self.create(packet, now);
+        let flow = Box::new(self.create(packet, now));
         self.order.push_back((key, self.created));
         (key, flow)
     }
@@ -104,12 +113,15 @@ impl Flows {
     }
 
     /// Returns a flow to the table and evicts the oldest if it is full.
-    pub(super) fn put(&mut self, key: Key, flow: Flow) {
+    pub(super) fn put(&mut self, key: Key, flow: Box<Flow>) {
+        let mut evicted = 0;
         while self.flows.len() >= self.capacity
+            && evicted < MAX_EVICTED
             && let Some((oldest, created)) = self.order.pop_front()
         {
             if self.flows.get(&oldest).is_some_and(|flow| flow.created == created) {
                 self.flows.remove(&oldest);
+                evicted += 1;
             }
         }
         self.flows.insert(key, flow);
@@ -120,7 +132,7 @@ impl Flows {
     }
 
     /// Removes and returns all flows.
-    pub(super) fn drain(&mut self) -> Vec<Flow> {
+    pub(super) fn drain(&mut self) -> Vec<Box<Flow>> {
         self.order.clear();
         let mut all: Vec<_> = self.flows.drain().map(|(_, flow)| flow).collect();
         all.sort_by_key(|flow| flow.id);
