@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 data=${BONDSTONE_DATA:-../../shared/data}
-mkdir -p corpus/{capture,chain_file,control_socket,dns,fpm,http,maglev,measure_text,nf,router,scenario,streams,tls,traffic_text,wire}
+mkdir -p corpus/{capture,chain_file,control_socket,dns,fpm,http,ids_rules,maglev,measure_text,nf,router,scenario,streams,tls,traffic_text,wire}
 
 for target in corpus/*; do
     seeds=seeds/$(basename "$target")

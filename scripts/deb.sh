@@ -54,7 +54,7 @@ Architecture: $arch
 Maintainer: Bondstone maintainers <maintainers@bondstone.invalid>
 Installed-Size: $(du -k -s "$root" | cut -f 1)
 Depends: ${depends#shlibs:Depends=}
-Recommends: libpcap0.8
+Recommends: libpcap0.8, libhyperscan5 | libvectorscan5
 Section: net
 Priority: optional
 Description: builds, runs, isolates and measures network functions on DPDK

@@ -6,9 +6,9 @@ mod reject;
 mod rule;
 
 use diagnostics::Diagnostic;
-use engine::{Alert, Engine, Options, Verdict};
+use engine::{Alert, Engine, Options, RuleSet, Verdict};
 use eve::EveLog;
-use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread};
+use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
 use packet::Batch;
 use reject::Replies;
 use rule::Action;
@@ -16,6 +16,7 @@ use rule::address::Variables;
 use rule::parser::{Parser, remove_duplicates};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::cell::RefCell;
 use std::io::Read;
 use std::path::PathBuf;
@@ -51,6 +52,8 @@ pub struct Settings {
     checksums: bool,
     /// Reassembly of TCP connections whose start was not seen.
     midstream: bool,
+    /// Search for the contents of rules: hyperscan, aho_corasick, or auto, which is hyperscan if its library is installed.
+    matcher: Matcher,
     /// Maximum number of flows per core, 1 to 16777216. If the table is full, the flow that was idle longest is evicted.
     flows: u32,
     /// Maximum number of bytes of streams that are kept per core. Beyond, segments are inspected one by one.
@@ -70,6 +73,37 @@ enum Mode {
     Prevent,
 }
 
+/// Search for the contents of rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Matcher {
+    /// Hyperscan or Vectorscan if it is installed, otherwise Aho-Corasick.
+    #[default]
+    Auto,
+    /// Hyperscan or Vectorscan.
+    Hyperscan,
+    /// An Aho-Corasick automaton.
+    AhoCorasick,
+}
+
+impl Matcher {
+    fn engine(self) -> Result<multi_pattern::Engine, Diagnostic> {
+        match self {
+            Matcher::Auto => Ok(multi_pattern::Engine::best()),
+            Matcher::AhoCorasick => Ok(multi_pattern::Engine::AhoCorasick),
+            Matcher::Hyperscan => {
+                match multi_pattern::hyperscan_version() {
+                    Ok(_) => Ok(multi_pattern::Engine::Hyperscan),
+                    Err(e) => {
+                        let d = Diagnostic::new(e.to_string()).key("matcher").value("hyperscan");
+                        Err(d.remedy("write \"auto\", or install libhyperscan5 or libvectorscan5 (in a container or VM: its image)"))
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -86,6 +120,7 @@ impl Default for Settings {
             action_order: Action::ALL.to_vec(),
             checksums: true,
             midstream: false,
+            matcher: Matcher::Auto,
             flows: 65_536,
             stream_memory: 256 << 20,
             overlap: Overlap::First,
@@ -102,6 +137,8 @@ impl Nf for Ids {
     const ABOUT: &'static str = "Matches packets and reassembled TCP streams with rules of the Snort and Suricata language, logs alerts as JSON lines \
          and, in prevent mode, drops packets.";
     const SPREAD: Spread = Spread::Hosts;
+    const TAKES_OVER: Option<TakeOver> =
+        Some(TakeOver { state: "flows, streams, bits, thresholds", unless: &[], format: None });
     const EXAMPLE: &'static str = "inline = ['alert tcp any any -> any 80 (msg:\"traversal\"; flow:to_server; content:\"/etc/passwd\"; sid:1;)']\nmode = \"detect\"";
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
@@ -119,10 +156,63 @@ impl Nf for Ids {
             return Err(d.remedy("write 1 to 255"));
         }
         let counters = Counters::<CounterId>::default();
+        let engine = settings.matcher.engine()?;
+        let loaded = if cx.check_only {
+            Arc::new(LoadedRules::new(settings, cx, None)?)
+        } else {
+            cx.shared(|| LoadedRules::new(settings, cx, Some(engine)))?
+        };
+        if cx.copy.0 == 0 {
+            counters[CounterId::Refused].set(loaded.refused);
+            counters[CounterId::Rules].set(loaded.rule_set.rules().len() as u64);
+            counters[CounterId::Patterns].set(loaded.rule_set.pattern_count() as u64);
+            counters[CounterId::PatternBytes].set(loaded.rule_set.pattern_memory() as u64);
+            counters[CounterId::Hyperscan].set((engine == multi_pattern::Engine::Hyperscan).into());
+        }
+        let engine = Engine::new(
+            loaded.rule_set.clone(),
+            Options {
+                prevent: settings.mode == Mode::Prevent,
+                checksums: settings.checksums,
+                midstream: settings.midstream,
+                flows: settings.flows as usize,
+                stream_bytes: usize::try_from(settings.stream_memory).unwrap_or(usize::MAX),
+                overlap: settings.overlap,
+                max_alerts: settings.alerts_per_packet.into(),
+            },
+        )?;
+        let lost = Arc::<Counter>::default();
+        let log = match &settings.alerts {
+            Some(path) if !cx.check_only => {
+                let signatures = loaded.rule_set.rules().iter().map(Into::into);
+                Some(EveLog::new(&cx.resolve_path(path), signatures, settings.alert_rate, lost.clone())?)
+            }
+            _ => None,
+        };
+        let table = BoundedTable::new("flows", settings.flows.into());
+        let replies = engine.rejects().then(Replies::new);
+        Ok(IdsNode { engine, replies, log, counters, lost, alerts: vec![], table, last: Duration::ZERO })
+    }
+}
+
+/// The rules that all copies of an NF share.
+struct LoadedRules {
+    rule_set: Arc<RuleSet>,
+    /// Number of rules that were refused.
+    refused: u64,
+}
+
+impl LoadedRules {
+    /// Reads and parses the rules, and compiles them for an engine, if one is given.
+    fn new(settings: &Settings, cx: &BuildContext, engine: Option<multi_pattern::Engine>) -> Result<Self, Diagnostic> {
+        // bits and thresholds of flows stay valid
+        let before = cx.before::<LoadedRules>();
+        let before = before.as_ref().map(|before| &*before.rule_set);
+        let bits = before.map_or_else(Default::default, |before| before.bits().clone());
         // variables that the settings do not have keep their defaults
         let mut variables = Settings::default().variables;
         variables.extend(settings.variables.clone());
-        let mut parser = Parser::new(variables);
+        let mut parser = Parser::with_bits(variables, bits);
         let (mut rules, mut refused) = (vec![], vec![]);
         for file in &settings.rules {
             let path = cx.resolve_path(file);
@@ -142,32 +232,16 @@ impl Nf for Ids {
         for diagnostic in &refused {
             tracing::warn!(target: "nf", "ids: {diagnostic}");
         }
-        counters[CounterId::Refused].set(refused.len() as u64);
-        counters[CounterId::Rules].set(rules.len() as u64);
-        let engine = Engine::new(
-            rules,
-            Options {
-                prevent: settings.mode == Mode::Prevent,
-                checksums: settings.checksums,
-                midstream: settings.midstream,
-                flows: settings.flows as usize,
-                stream_bytes: usize::try_from(settings.stream_memory).unwrap_or(usize::MAX),
-                overlap: settings.overlap,
-                max_alerts: settings.alerts_per_packet.into(),
-                action_order: settings.action_order.clone(),
-            },
-        )?;
-        let lost = Arc::<Counter>::default();
-        let log = match &settings.alerts {
-            Some(path) if !cx.check_only => {
-                let signatures = (0..).map_while(|n| engine.rule(n).map(Into::into));
-                Some(EveLog::new(&cx.resolve_path(path), signatures, settings.alert_rate, lost.clone())?)
-            }
-            _ => None,
-        };
-        let table = BoundedTable::new("flows", settings.flows.into());
-        let replies = engine.rejects().then(Replies::new);
-        Ok(IdsNode { engine, replies, log, counters, lost, alerts: vec![], table, last: Duration::ZERO })
+        let rule_set = RuleSet::new(rules, parser.into_bits(), before, &settings.action_order, engine)?;
+        if let Some(engine) = engine {
+            let version = match engine {
+                multi_pattern::Engine::Hyperscan => multi_pattern::hyperscan_version().unwrap_or_default(),
+                multi_pattern::Engine::AhoCorasick => "",
+            };
+            let (rules, bytes) = (rule_set.rules().len(), rule_set.pattern_memory());
+            tracing::info!(target: "nf", nf = cx.name, ?engine, version, rules, bytes, "ids: rules loaded");
+        }
+        Ok(LoadedRules { rule_set: Arc::new(rule_set), refused: refused.len() as u64 })
     }
 }
 
@@ -176,6 +250,9 @@ graph::named_enum! {
     enum CounterId {
         Rules = "rules",
         Refused = "refused_rules",
+        Patterns = "patterns",
+        PatternBytes = "pattern_bytes",
+        Hyperscan = "hyperscan",
         Inspected = "inspected",
         NotIp = "not_ip",
         Alerts = "alerts",
@@ -234,11 +311,19 @@ impl Node for IdsNode {
     }
 
     fn gauges(&self) -> Vec<&'static str> {
-        vec![CounterId::Rules.name(), CounterId::Refused.name(), CounterId::Flows.name()]
+        use CounterId::{Flows, Hyperscan, PatternBytes, Patterns, Refused, Rules};
+        [Rules, Refused, Patterns, PatternBytes, Hyperscan, Flows].iter().map(|counter| counter.name()).collect()
     }
 
     fn bounded_tables(&self) -> Vec<BoundedTable> {
         vec![self.table.clone()]
+    }
+
+    fn take_over(&mut self, old: &mut dyn Any) {
+        if let Some(old) = old.downcast_mut::<IdsNode>() {
+            self.engine.take_over(&mut old.engine);
+            self.last = old.last;
+        }
     }
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
@@ -296,3 +381,6 @@ impl Node for IdsNode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

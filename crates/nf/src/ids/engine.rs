@@ -1,9 +1,11 @@
 //! Inspection of packets and streams.
 
+mod candidates;
 pub(super) mod decode;
 mod defrag;
 mod flow;
 mod pattern_set;
+mod rule_set;
 mod stream;
 mod threshold;
 mod verify;
@@ -11,15 +13,20 @@ mod verify;
 use super::rule::header::HeaderCheck;
 use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
 use super::rule::{Action, Buffer, Protocol, RejectTo, Rule};
+use candidates::Candidates;
 use decode::{ICMP, ICMPV6, Packet, SCTP, TCP, UDP};
 use defrag::Fragments;
 use diagnostics::Diagnostic;
 use flow::{Flow, FlowAction, Flows, TcpState};
-use pattern_set::{PatternSet, pattern_of};
+use multi_pattern::Searcher;
+use pattern_set::PatternSet;
+use rule_set::Head;
+pub(super) use rule_set::RuleSet;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use stream::{CHUNK_LEN, Chunk};
+use stream::{CHUNK_LEN, Chunk, Stream};
 use streams::window::Overlap;
 use threshold::{Permission, Thresholds};
 
@@ -34,7 +41,6 @@ pub(super) struct Options {
     pub(super) stream_bytes: usize,
     pub(super) overlap: Overlap,
     pub(super) max_alerts: usize,
-    pub(super) action_order: Vec<Action>,
 }
 
 /// Decision about a packet.
@@ -81,9 +87,11 @@ struct Input<'a> {
     /// True if the payload of the packet is part of a stream.
     added: bool,
     chunk: Option<&'a [u8]>,
+    /// Number of bytes of the stream up to the end of the chunk.
+    chunk_end: u64,
     /// Number of the first bytes of the chunk that have been inspected before.
     repeated: usize,
-    /// Rules that have matched a packet of the chunk.
+    /// Identifiers of rules that have matched a packet of the chunk.
     matched: &'a [u32],
     to_client: bool,
     established: bool,
@@ -92,20 +100,22 @@ struct Input<'a> {
 
 /// Rules with the state of the flows.
 pub(super) struct Engine {
-    rules: Vec<Rule>,
-    patterns: PatternSet,
-    /// Rules without a pattern.
-    without_pattern: Vec<u32>,
+    rule_set: Arc<RuleSet>,
+    /// Working memory for each set of patterns.
+    searchers: Vec<Searcher>,
     options: Options,
     flows: Flows,
     thresholds: Thresholds,
     fragments: Fragments,
     xbits: Xbits,
-    candidates: Vec<u32>,
+    candidates: Candidates,
     /// Alerts of the present packet.
     reported: usize,
     /// Streams whose bytes are not reassembled because of the limit of memory.
     pub(super) not_reassembled: u64,
+    /// True if every rule is a candidate, for comparison.
+    #[cfg(test)]
+    without_search: bool,
 }
 
 /// Times until which xbits are set.
@@ -132,42 +142,44 @@ impl Xbits {
 }
 
 impl Engine {
-    pub(super) fn new(mut rules: Vec<Rule>, options: Options) -> Result<Self, Diagnostic> {
-        let action = |rule: &Rule| options.action_order.iter().position(|action| *action == rule.action).unwrap_or(4);
-        let bits = |rule: &Rule| {
-            let flowbits = || rule.states.iter().filter(|state| state.scope == BitScope::Flow);
-            match (flowbits().any(|s| !s.reads()), flowbits().any(StateOption::reads)) {
-                (true, false) => 0,
-                (true, true) => 1,
-                (false, true) => 2,
-                (false, false) => 3,
-            }
-        };
-        rules.sort_by_key(|rule| (action(rule), bits(rule), rule.priority));
-        let without_pattern =
-            (0..).zip(&rules).filter(|(_, rule)| pattern_of(rule).is_none()).map(|(n, _)| n).collect();
+    /// Creates the engine of a core.
+    ///
+    /// # Errors
+    /// There is no memory for the search.
+    pub(super) fn new(rule_set: Arc<RuleSet>, options: Options) -> Result<Self, Diagnostic> {
         Ok(Engine {
-            patterns: PatternSet::new(&rules)?,
-            without_pattern,
+            searchers: rule_set.sets.iter().map(PatternSet::searcher).collect::<Result<_, _>>()?,
             flows: Flows::new(options.flows)?,
             thresholds: Thresholds::default(),
             fragments: Fragments::default(),
             xbits: Xbits::default(),
-            candidates: vec![],
+            candidates: Candidates::new(rule_set.rules().len()),
             reported: 0,
             not_reassembled: 0,
-            rules,
+            #[cfg(test)]
+            without_search: false,
+            rule_set,
             options,
         })
     }
 
+    /// Takes over flows, bits, thresholds and fragments of an engine whose rules these replace.
+    pub(super) fn take_over(&mut self, old: &mut Engine) {
+        if self.rule_set.continues(&old.rule_set) {
+            self.flows.take_over(&mut old.flows);
+            std::mem::swap(&mut self.thresholds, &mut old.thresholds);
+            std::mem::swap(&mut self.fragments, &mut old.fragments);
+            std::mem::swap(&mut self.xbits, &mut old.xbits);
+        }
+    }
+
     pub(super) fn rule(&self, n: u32) -> Option<&Rule> {
-        self.rules.get(n as usize)
+        self.rule_set.rules().get(n as usize)
     }
 
     /// Returns true if packets can be rejected.
     pub(super) fn rejects(&self) -> bool {
-        self.options.prevent && self.rules.iter().any(|rule| rule.action == Action::Reject)
+        self.options.prevent && self.rule_set.rules().iter().any(|rule| rule.action == Action::Reject)
     }
 
     pub(super) fn flow_count(&self) -> usize {
@@ -288,6 +300,7 @@ impl Engine {
             is_packet: true,
             added,
             chunk: chunk.as_ref().map(|chunk| &chunk.bytes[..]),
+            chunk_end: chunk.as_ref().map_or(0, |chunk| chunk.end),
             repeated: chunk.as_ref().map_or(0, |chunk| chunk.repeated),
             matched: &matched,
             to_client: direction == 1,
@@ -387,6 +400,7 @@ impl Engine {
             is_packet: false,
             added: true,
             chunk: Some(&chunk.bytes),
+            chunk_end: chunk.end,
             repeated: chunk.repeated,
             matched: &matched,
             to_client: direction == 1,
@@ -394,6 +408,43 @@ impl Engine {
             ip_only: false,
         };
         self.evaluate(now, &packet, flow, input, alerts)
+    }
+
+    /// Collects the rules that may match.
+    fn collect(&mut self, packet: &Packet<'_>, stream: &mut Stream, input: &Input<'_>, candidates: &mut Candidates) {
+        candidates.clear();
+        let rule_set = &self.rule_set;
+        if let Some(chunk) = input.chunk {
+            let n = rule_set.stream_set(input.to_client);
+            let (set, searcher) = (rule_set.sets.get(n), self.searchers.get_mut(n));
+            if let Some((set, searcher)) = set.zip(searcher) {
+                // patterns in the bytes that were inspected before were found then
+                let known = stream.hits.start(rule_set.id());
+                let from = if known { (input.repeated + 1).saturating_sub(set.longest().max(1)) } else { 0 };
+                set.search(searcher, chunk.get(from..).unwrap_or_default(), candidates);
+                let stays = |rule| rule_set.head(rule).is_some_and(|head| head.has_later_options);
+                stream.hits.update(input.chunk_end, chunk.len(), candidates, stays);
+            }
+        }
+        if input.is_packet {
+            if !packet.payload.is_empty() && !packet.is_fragment() {
+                for n in rule_set.packet_sets(packet, input.added, input.to_client).into_iter().flatten() {
+                    if let Some((set, searcher)) = rule_set.sets.get(n).zip(self.searchers.get_mut(n)) {
+                        set.search(searcher, packet.payload, candidates);
+                    }
+                }
+            }
+            rule_set.without_pattern(packet).iter().for_each(|rule| candidates.insert(*rule));
+            if input.ip_only {
+                rule_set.ip_only(packet).iter().for_each(|rule| candidates.insert(*rule));
+            }
+        } else {
+            rule_set.stream_without_pattern().iter().for_each(|rule| candidates.insert(*rule));
+        }
+        #[cfg(test)]
+        if self.without_search {
+            (0..rule_set.rules().len() as u32).for_each(|rule| candidates.insert(rule));
+        }
     }
 
     /// Evaluates all rules that may match.
@@ -406,32 +457,25 @@ impl Engine {
         alerts: &mut Vec<Alert>,
     ) -> Verdict {
         let mut candidates = std::mem::take(&mut self.candidates);
-        candidates.clear();
-        if input.is_packet {
-            candidates.extend_from_slice(&self.without_pattern);
-            self.patterns.search(packet.payload, |rule| candidates.push(rule));
-        } else {
-            candidates.extend(self.without_pattern.iter().filter(|n| self.rule(**n).is_some_and(Rule::uses_stream)));
-        }
-        if let Some(chunk) = input.chunk {
-            self.patterns.search(chunk, |rule| candidates.push(rule));
-        }
-        candidates.sort_unstable();
-        candidates.dedup();
+        self.collect(packet, &mut flow.streams[usize::from(input.to_client)], &input, &mut candidates);
+        let rule_set = &*self.rule_set;
         let mut verdict = Verdict::Forward;
-        for n in &candidates {
-            let Some(rule) = self.rules.get(*n as usize) else { continue };
-            let Some(by_stream) = match_rule(rule, packet, flow, &self.xbits, &input, now) else { continue };
-            if by_stream && input.matched.contains(n) {
+        for n in candidates.sorted() {
+            let (Some(rule), Some(head)) = (rule_set.rules().get(*n as usize), rule_set.head(*n)) else { continue };
+            if !head.may_match(packet, input.to_client, input.established) {
+                continue;
+            }
+            let Some(by_stream) = match_rule(rule, head, packet, flow, &self.xbits, &input, now) else { continue };
+            if by_stream && input.matched.contains(&rule.id) {
                 continue;
             }
             let matched = &mut flow.streams[usize::from(input.to_client)].matched;
-            if !by_stream && input.added && input.chunk.is_none() && rule.uses_stream() && matched.len() < MAX_MATCHED {
-                matched.push(*n);
+            if !by_stream && input.added && input.chunk.is_none() && head.uses_stream && matched.len() < MAX_MATCHED {
+                matched.push(rule.id);
             }
             apply_states(rule, packet, flow, &mut self.xbits, now);
             let permission = match &rule.threshold {
-                Some(threshold) => self.thresholds.count(*n, threshold, packet, flow.id, now),
+                Some(threshold) => self.thresholds.count(rule.id, threshold, packet, flow.id, now),
                 None => Permission::Alert,
             };
             if permission == Permission::Nothing {
@@ -481,6 +525,7 @@ fn worse(one: Verdict, other: Verdict) -> Verdict {
 /// Returns `None` if a rule does not match, otherwise true if it matches the stream.
 fn match_rule(
     rule: &Rule,
+    head: &Head,
     packet: &Packet<'_>,
     flow: &Flow,
     xbits: &Xbits,
@@ -511,9 +556,9 @@ fn match_rule(
         return (input.is_packet && rule.protocol != Protocol::TcpStream).then_some(false);
     }
     let mut variables = vec![0; rule.variables];
-    if rule.uses_stream()
+    if head.uses_stream
         && let Some(chunk) = input.chunk
-        && let (text, repeated) = if rule.spans_chunks() {
+        && let (text, repeated) = if head.spans_chunks {
             (chunk, input.repeated)
         } else {
             (chunk.get(input.repeated..).unwrap_or_default(), 0)
@@ -522,7 +567,7 @@ fn match_rule(
     {
         return Some(true);
     }
-    let packets = input.is_packet && (rule.uses_packets() || !input.added && !stream_only(rule));
+    let packets = input.is_packet && (head.uses_packets || !input.added && !stream_only(rule));
     let matches = packets
         && rule.buffers.iter().all(|(buffer, list)| {
             buffer_of(*buffer, packet).is_some_and(|bytes| verify::matches(list, bytes, 0, &mut variables))

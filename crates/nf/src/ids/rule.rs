@@ -1,6 +1,7 @@
 //! Rules of the Snort and Suricata language.
 
 pub(super) mod address;
+mod bit_numbers;
 pub(super) mod bytes;
 pub(super) mod content;
 pub(super) mod header;
@@ -11,6 +12,7 @@ pub(super) mod state;
 mod text;
 
 use address::{Addresses, Ports};
+pub(super) use bit_numbers::BitNumbers;
 use header::HeaderCheck;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -75,6 +77,8 @@ pub(super) enum Buffer {
 /// A rule.
 #[derive(Debug)]
 pub(super) struct Rule {
+    /// Identifier, which stays the same when rules are replaced. A [set of rules](super::engine::RuleSet) assigns it.
+    pub id: u32,
     pub action: Action,
     pub reject_to: RejectTo,
     pub protocol: Protocol,

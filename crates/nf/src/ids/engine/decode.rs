@@ -1,6 +1,8 @@
 //! Decoding of frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::IpProtocol;
+use wire::checksum::{self, Pseudo};
 
 /// Headers and payload of an IP packet.
 #[derive(Clone, Copy, Debug)]
@@ -187,7 +189,7 @@ fn decode_ipv4(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
         id: be16(bytes, 4)?.into(),
         fragment_bits: (fragment >> 13) as u8,
         fragment_offset: fragment & 0x1fff,
-        valid: !checksums || sum(0, ip_header) == 0xffff,
+        valid: !checksums || checksum::verify(ip_header),
     };
     Some(transport(packet, checksums))
 }
@@ -282,11 +284,10 @@ fn transport(mut packet: Packet<'_>, checksums: bool) -> Packet<'_> {
         return packet;
     }
     if checksums {
-        let length = rest.len() as u32;
         let ok = match packet.protocol {
-            TCP | ICMPV6 => sum(pseudo_header(&packet, length), rest) == 0xffff,
-            UDP => be16(rest, 6) == Some(0) || sum(pseudo_header(&packet, length), rest) == 0xffff,
-            ICMP => sum(0, rest) == 0xffff,
+            TCP | ICMPV6 => pseudo_header(&packet).sum(rest).is_valid(),
+            UDP => be16(rest, 6) == Some(0) || pseudo_header(&packet).sum(rest).is_valid(),
+            ICMP => checksum::verify(rest),
             _ => true,
         };
         packet.valid &= ok;
@@ -304,25 +305,12 @@ fn icmp_header_len(kind: u8) -> usize {
     if matches!(kind, 13 | 14) { 20 } else { 8 }
 }
 
-fn pseudo_header(packet: &Packet<'_>, length: u32) -> u32 {
-    let mut total = u32::from(packet.protocol) + (length >> 16) + (length & 0xffff);
-    for ip in [packet.src, packet.dst] {
-        total += match ip {
-            IpAddr::V4(ip) => u32::from(sum(0, &ip.octets())),
-            IpAddr::V6(ip) => u32::from(sum(0, &ip.octets())),
-        };
+fn pseudo_header(packet: &Packet<'_>) -> Pseudo {
+    let protocol = IpProtocol(packet.protocol);
+    match (packet.src, packet.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Pseudo::v4(src, dst, protocol),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Pseudo::v6(src, dst, protocol),
+        // both addresses are of one version
+        _ => Pseudo::v4(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, protocol),
     }
-    total
-}
-
-/// Returns the one's complement sum (RFC 1071).
-fn sum(initial: u32, bytes: &[u8]) -> u16 {
-    let mut total = u64::from(initial);
-    for pair in bytes.chunks(2) {
-        total += u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
-    }
-    while total > 0xffff {
-        total = (total >> 16) + (total & 0xffff);
-    }
-    total as u16
 }

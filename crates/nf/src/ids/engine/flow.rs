@@ -140,6 +140,33 @@ impl Flows {
         Ok(Flows { table, slots, free, evicted, created: 0, seed: Seed::random(), stream_bytes: 0 })
     }
 
+    /// Takes over the flows of another table; if they are more than the capacity, those that were idle longest are evicted.
+    pub(super) fn take_over(&mut self, old: &mut Flows) {
+        if self.table.capacity() == old.table.capacity() {
+            return std::mem::swap(self, old);
+        }
+        self.created = old.created;
+        let all: Vec<_> = old.table.iter_seen(0..old.table.buckets()).map(|(key, n, seen)| (key, *n, seen)).collect();
+        for (key, number, seen) in all {
+            let Some(flow) = old.release(number) else { continue };
+            let (mut lost, mut place) = (0, None);
+            self.slots.push(None);
+            let new = self.slots.len() as u32;
+            self.table.look_up_or_insert(
+                &[self.table.prepare(key)],
+                seen,
+                |_, number| lost = *number,
+                |_, found| match found {
+                    Lookup::Known(to) | Lookup::New(to) => (*to, place) = (new, Some(new)),
+                    Lookup::Refused => {}
+                },
+            );
+            drop(self.release(lost));
+            self.stream_bytes += if place.is_some() { flow.counted } else { 0 };
+            self.put(&Slot(place), flow);
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }

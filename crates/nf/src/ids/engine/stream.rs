@@ -1,5 +1,6 @@
 //! Reassembly of one direction of a TCP connection.
 
+use super::candidates::Candidates;
 use streams::window::Overlap;
 
 /// Number of bytes after which a chunk is inspected.
@@ -11,12 +12,52 @@ const MAX_AHEAD: u32 = 1 << 20;
 /// Largest number of bytes and segments that wait for missing ones; beyond, the gap is skipped.
 const MAX_WAITING: usize = 64 * 1024;
 const MAX_SEGMENTS: usize = 128;
+/// Largest number of rules whose pattern is in the history; beyond, the history is searched again.
+const MAX_HITS: usize = 256;
 
 /// Bytes of a stream that are inspected.
 pub(super) struct Chunk {
     pub(super) bytes: Vec<u8>,
     /// Number of the first bytes that have been inspected before.
     pub(super) repeated: usize,
+    /// Number of bytes of the stream up to the end of the chunk.
+    pub(super) end: u64,
+}
+
+/// Rules whose pattern is in the history.
+#[derive(Default)]
+pub(super) struct Hits {
+    /// Set of rules that was searched for, 0 at first.
+    rule_set: u64,
+    incomplete: bool,
+    /// Each rule with the number of bytes of the stream by which its pattern had been found.
+    rules: Vec<(u32, u64)>,
+}
+
+impl Hits {
+    /// Returns true if the history has been searched for this set of rules.
+    pub(super) fn start(&mut self, rule_set: u64) -> bool {
+        let known = self.rule_set == rule_set && !self.incomplete;
+        if !known {
+            self.rules.clear();
+            (self.rule_set, self.incomplete) = (rule_set, false);
+        }
+        known
+    }
+
+    /// Adds the candidates that a search of the end of a chunk has found and that stay candidates for later chunks, and adds
+    /// those of the history to the candidates.
+    pub(super) fn update(&mut self, end: u64, len: usize, candidates: &mut Candidates, stays: impl Fn(u32) -> bool) {
+        let start = end.saturating_sub(len as u64);
+        self.rules.retain(|(rule, until)| *until > start && !candidates.contains(*rule));
+        let known = self.rules.len();
+        self.rules.extend(candidates.as_slice().iter().filter(|rule| stays(**rule)).map(|rule| (*rule, end)));
+        self.rules.iter().take(known).for_each(|(rule, _)| candidates.insert(*rule));
+        if self.rules.len() > MAX_HITS {
+            self.rules = vec![];
+            self.incomplete = true;
+        }
+    }
 }
 
 /// A segment that waits for missing bytes.
@@ -41,8 +82,11 @@ pub(super) struct Stream {
     given_up: bool,
     /// Bytes in order that have not been inspected.
     pub(super) pending: Vec<u8>,
-    /// Rules that have matched a packet whose bytes are pending.
+    /// Number of bytes in front of the pending ones.
+    taken: u64,
+    /// Identifiers of rules that have matched a packet whose bytes are pending.
     pub(super) matched: Vec<u32>,
+    pub(super) hits: Hits,
     /// The last inspected bytes, directly in front of the pending ones.
     history: Vec<u8>,
     /// Bytes in front of a gap that have not been inspected. Every packet inspects them.
@@ -111,8 +155,9 @@ impl Stream {
         }
         let repeated = self.history.len();
         let mut bytes = std::mem::take(&mut self.history);
+        self.taken += self.pending.len() as u64;
         bytes.append(&mut self.pending);
-        Some(Chunk { bytes, repeated })
+        Some(Chunk { bytes, repeated, end: self.taken })
     }
 
     /// Keeps the end of an inspected chunk for the one behind it.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::ids::rule::address::Variables;
 use crate::ids::rule::parser::Parser;
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use testkit::wire::{TcpFlags, build};
@@ -14,15 +15,24 @@ fn options() -> Options {
         stream_bytes: usize::MAX,
         overlap: Overlap::First,
         max_alerts: 15,
-        action_order: Action::ALL.to_vec(),
     }
 }
 
+const ORDER: [Action; 4] = [Action::Pass, Action::Drop, Action::Reject, Action::Alert];
+
 fn engine(text: &str, options: Options) -> Engine {
+    engine_in_order(text, options, &ORDER, None)
+}
+
+fn engine_in_order(text: &str, options: Options, order: &[Action], before: Option<&Engine>) -> Engine {
     let variables = Variables::from([("HOME_NET".into(), "any".into()), ("EXTERNAL_NET".into(), "any".into())]);
-    let (rules, refused) = Parser::new(variables).parse("test.rules", text);
+    let before = before.map(|before| &*before.rule_set);
+    let mut parser = Parser::with_bits(variables, before.map_or_else(Default::default, |before| before.bits().clone()));
+    let (rules, refused) = parser.parse("test.rules", text);
     assert!(refused.is_empty(), "{refused:?}");
-    Engine::new(rules, options).unwrap()
+    let best = multi_pattern::Engine::best();
+    let rule_set = RuleSet::new(rules, parser.into_bits(), before, order, Some(best)).unwrap();
+    Engine::new(Arc::new(rule_set), options).unwrap()
 }
 
 /// Alerts by packet number, from 1 on, and signature.
@@ -43,8 +53,9 @@ fn ethernet(record: &pcap::Record<'_>) -> Option<Vec<u8>> {
     }
 }
 
-fn run(folder: &Path, options: Options) -> Alerts {
-    let mut engine = engine(&std::fs::read_to_string(folder.join("test.rules")).unwrap(), options);
+fn run(folder: &Path, options: Options, order: &[Action]) -> Alerts {
+    let rules = std::fs::read_to_string(folder.join("test.rules")).unwrap();
+    let mut engine = engine_in_order(&rules, options, order, None);
     let mut reader = pcap::Reader::open(folder.join("input.pcap")).unwrap();
     let (mut alerts, mut new, mut number, mut now) = (Alerts::new(), vec![], 0, Duration::ZERO);
     let mut count = |engine: &Engine, number: u64, new: &mut Vec<Alert>| {
@@ -87,13 +98,14 @@ fn reports_the_alerts_of_the_reference_engine() {
         options.prevent = args.contains("--simulate-ips");
         options.checksums = !args.contains("-k none");
         options.midstream = args.contains("midstream=true");
+        let mut order = ORDER;
         // settings that the configuration of the case has beside its arguments
         match name.as_str() {
             "bug-8021-alert-max-verdict-01" => options.max_alerts = 6,
-            "bug-4663-02" => options.action_order = vec![Action::Drop, Action::Pass, Action::Reject, Action::Alert],
+            "bug-4663-02" => order = [Action::Drop, Action::Pass, Action::Reject, Action::Alert],
             _ => {}
         }
-        let alerts = run(folder, options);
+        let alerts = run(folder, options, &order);
         let mut wrong = vec![];
         for (key, value) in expected["alerts"].as_object().unwrap() {
             let sum = |sid: Option<u32>| {
@@ -188,4 +200,114 @@ fn drops_the_rest_of_a_flow_in_prevent_mode() {
     assert_eq!(inspect(1, b"a good one"), Verdict::Forward);
     assert_eq!([inspect(9, b"x"), inspect(9, b"x")], [Verdict::Drop; 2]);
     assert_eq!(alerts.len(), 2);
+}
+
+/// Rules whose patterns are in other segments than the rest of their options, and rules for packets only.
+const SPANNING: &str = "\
+    alert tcp any any -> any 80 (flow:to_server; content:\"abcd\"; content:\"ba\"; sid:1;)\n\
+    alert tcp any any -> any 80 (content:\"aab\"; content:\"bb\"; distance:1; within:9; sid:2;)\n\
+    alert tcp any 80 -> any any (flow:to_client; content:\"CAB\"; nocase; content:\"d\"; sid:3;)\n\
+    alert tcp any any -> any any (content:\"bc\"; offset:1; depth:4; sid:4;)\n\
+    alert tcp any any -> any any (content:\"dd\"; dsize:<9; sid:5;)\n\
+    alert tcp-pkt any any -> any any (content:\"da\"; sid:6;)\n\
+    alert ip any any -> any any (content:\"ddcb\"; flowbits:set,seen; sid:7;)\n\
+    alert tcp any any -> any any (content:\"a\"; flowbits:isset,seen; sid:8;)\n\
+    alert tcp any any -> any any (pcre:\"/c[ab]{2}d/\"; sid:9;)\n\
+    alert tcp any any -> any any (content:!\"abab\"; content:\"cdc\"; sid:10;)\n\
+    alert udp any any -> any any (content:\"a\"; sid:11;)\n";
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Patterns that were found in earlier chunks of a stream are not searched for again.
+    #[test]
+    fn the_search_leaves_out_no_rule_that_matches(
+        prevent: bool,
+        segments in proptest::collection::vec((any::<bool>(), "[abcdA-D]{1,12}", 0u32..8, 0usize..40), 1..60),
+    ) {
+        let options = Options { prevent, checksums: false, ..options() };
+        let mut engines = [engine(SPANNING, options.clone()), engine(SPANNING, options)];
+        engines[1].without_search = true;
+        let mut frames = connection(80).to_vec();
+        let (mut next, mut held) = ([100u32, 500], None);
+        for (to_client, text, order, repeat) in &segments {
+            let text = text.repeat(1 + repeat * usize::from(*order == 0));
+            let [seq, ack] = if *to_client { [next[1], next[0]] } else { next };
+            next[usize::from(*to_client)] += text.len() as u32;
+            let segment = if *to_client {
+                build::tcp4([10, 0, 0, 2], [10, 0, 0, 1], 80, 4000)
+            } else {
+                build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 80)
+            };
+            let frame = segment.flags(TcpFlags::ACK).seq(seq).ack(ack).payload(text.as_bytes()).to_vec();
+            // some segments arrive behind the next one
+            if *order == 1 && held.is_none() {
+                held = Some(frame);
+            } else {
+                frames.push(frame);
+                frames.extend(held.take());
+            }
+        }
+        let found = engines.each_mut().map(|engine| {
+            let (mut alerts, mut all) = (vec![], vec![]);
+            for (n, frame) in frames.iter().enumerate() {
+                engine.inspect(Duration::ZERO, frame, &mut alerts);
+                all.extend(alerts.drain(..).map(|alert| (n, alert.rule)));
+            }
+            engine.finish(Duration::ZERO, &mut alerts);
+            all.extend(alerts.drain(..).map(|alert| (frames.len(), alert.rule)));
+            all
+        });
+        prop_assert_eq!(&found[0], &found[1]);
+    }
+}
+
+/// Beyond a number of hits, the history is searched again.
+#[test]
+fn many_hits_in_a_stream_are_not_lost() {
+    let mut rules: String = (0..400)
+        .map(|n| format!("alert tcp any any -> any 80 (content:\"w{n:03}\"; content:\"end\"; sid:{};)\n", n + 1))
+        .collect();
+    rules += "alert tcp any any -> any 80 (content:\"end\"; sid:1000;)\n";
+    let mut engine = engine(&rules, Options { prevent: true, checksums: false, max_alerts: 1000, ..options() });
+    let mut alerts = vec![];
+    let text: String = (0..400).map(|n| format!("w{n:03}")).collect::<String>() + "....end";
+    let segment = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 80).flags(TcpFlags::ACK);
+    let data = text.as_bytes().chunks(100).enumerate();
+    let frames = data.map(|(n, bytes)| segment.clone().seq(100 + (n * 100) as u32).payload(bytes).to_vec());
+    for frame in connection(80).into_iter().chain(frames) {
+        engine.inspect(Duration::ZERO, &frame, &mut alerts);
+    }
+    engine.finish(Duration::ZERO, &mut alerts);
+    let mut sids: Vec<_> = alerts.iter().map(|alert| engine.rule(alert.rule).unwrap().sid).collect();
+    sids.sort_unstable();
+    assert_eq!(sids, (1..=400).chain([1000]).collect::<Vec<_>>());
+}
+
+#[test]
+fn numbers_of_bits_and_rules_survive_replacements() {
+    let first = engine_in_order(
+        "alert ip any any -> any any (flowbits:set,a; sid:1;)\nalert ip any any -> any any (flowbits:set,b; sid:2;)",
+        options(),
+        &ORDER,
+        None,
+    );
+    let second =
+        engine_in_order("alert ip any any -> any any (flowbits:set,b; sid:2;)", options(), &ORDER, Some(&first));
+    let third = engine_in_order(
+        "alert ip any any -> any any (flowbits:set,c; sid:3;)\nalert ip any any -> any any (flowbits:set,b; sid:2;)\n\
+         alert ip any any -> any any (flowbits:set,a; sid:1;)",
+        options(),
+        &ORDER,
+        Some(&second),
+    );
+    let numbers = |engine: &Engine| -> BTreeMap<u32, (u32, u32)> {
+        engine.rule_set.rules().iter().map(|rule| (rule.sid, (rule.id, rule.states[0].bits[0]))).collect()
+    };
+    let [first, second, third] = [&first, &second, &third].map(numbers);
+    assert_eq!((first[&2], second[&2]), (second[&2], third[&2]));
+    // numbers that were forgotten are not used again
+    let all = BTreeMap::from_iter([first[&1], first[&2], third[&1], third[&3]]);
+    assert_eq!(all.len(), 4);
+    assert_eq!(all.into_values().collect::<std::collections::BTreeSet<_>>().len(), 4);
 }

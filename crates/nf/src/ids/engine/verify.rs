@@ -208,8 +208,25 @@ impl Verifier<'_> {
 
 /// Finds the first position of a content.
 fn find(content: &Content, text: &[u8]) -> Option<usize> {
+    if !content.nocase {
+        return memchr::memmem::find(text, &content.bytes);
+    }
     let last = text.len().checked_sub(content.bytes.len())?;
-    (0..=last).find(|at| content.matches_at(&text[*at..]))
+    // looks for the byte of the content that is the least common in texts
+    let (at, rare) = content.bytes.iter().enumerate().min_by_key(|(_, byte)| commonness(**byte))?;
+    let (lower, upper) = (rare.to_ascii_lowercase(), rare.to_ascii_uppercase());
+    let mut starts = memchr::memchr2_iter(lower, upper, text.get(at..=last + at)?);
+    starts.find(|start| content.matches_at(text.get(*start..).unwrap_or_default()))
+}
+
+/// Returns how often a byte occurs in texts and headers, from 0 on.
+fn commonness(byte: u8) -> u8 {
+    match byte.to_ascii_lowercase() {
+        b' ' | b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | 0 => 3,
+        b'l' | b'd' | b'h' | b'c' | b'u' | b'm' | b'p' | b'f' | b'g' | b'/' | b'.' | b'-' | b'=' | b'0'..=b'9' => 2,
+        b'a'..=b'z' | b'_' | b':' | 0xff => 1,
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

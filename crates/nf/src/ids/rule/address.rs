@@ -72,6 +72,16 @@ impl Ports {
         self.0.contains(|(from, to)| (*from..=*to).contains(&port.into()))
     }
 
+    /// Returns the lowest and the highest port that may be accepted.
+    pub(in crate::ids) fn bounds(&self) -> (u16, u16) {
+        if self.0.accepts_all() {
+            return (0, u16::MAX);
+        }
+        let port = |value: Option<u128>, default| value.and_then(|n| u16::try_from(n).ok()).unwrap_or(default);
+        let ranges = || self.0.accepted.iter();
+        (port(ranges().map(|r| r.0).min(), 0), port(ranges().map(|r| r.1).max(), u16::MAX))
+    }
+
     pub(in crate::ids) fn is_any(&self) -> bool {
         self.0.accepts_all() && self.0.excluded.is_empty()
     }

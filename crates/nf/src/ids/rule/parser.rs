@@ -7,7 +7,7 @@ use super::header::HeaderCheck;
 use super::number::Comparison;
 use super::operand::{Operand, VariableNames, operand};
 use super::text::{split_options, split_words, unquote};
-use super::{Action, Buffer, Protocol, RejectTo, Rule, state};
+use super::{Action, BitNumbers, Buffer, Protocol, RejectTo, Rule, state};
 use diagnostics::Diagnostic;
 use std::collections::HashMap;
 
@@ -20,12 +20,23 @@ const MAX_MATCHES: usize = 128;
 #[derive(Debug, Default)]
 pub(in crate::ids) struct Parser {
     variables: Variables,
-    bits: HashMap<String, u32>,
+    bits: BitNumbers,
 }
 
 impl Parser {
+    #[cfg(test)]
     pub(in crate::ids) fn new(variables: Variables) -> Self {
-        Parser { variables, bits: HashMap::new() }
+        Self::with_bits(variables, BitNumbers::default())
+    }
+
+    /// Creates a parser that continues the numbers of bits of other rules.
+    pub(in crate::ids) fn with_bits(variables: Variables, bits: BitNumbers) -> Self {
+        Parser { variables, bits }
+    }
+
+    /// Returns the numbers of bits.
+    pub(in crate::ids) fn into_bits(self) -> BitNumbers {
+        self.bits
     }
 
     /// Returns the rules of a file, and a diagnostic for each rule that is refused.
@@ -85,6 +96,7 @@ impl Parser {
             other => return Err(format!("{other}: not a direction")),
         };
         let rule = Rule {
+            id: 0,
             action: action_of(action)?,
             reject_to: reject_to(action),
             protocol: protocol_of(protocol)?,
@@ -177,7 +189,7 @@ struct Builder<'a> {
     rule: Rule,
     buffer: Buffer,
     names: VariableNames,
-    bits: &'a mut HashMap<String, u32>,
+    bits: &'a mut BitNumbers,
 }
 
 impl Builder<'_> {
@@ -189,10 +201,7 @@ impl Builder<'_> {
         }
         let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text}: not a number"));
         let bits = &mut *self.bits;
-        let mut number_of = |bit: &str| {
-            let next = bits.len() as u32;
-            *bits.entry(bit.to_owned()).or_insert(next)
-        };
+        let mut number_of = |bit: &str| bits.number(bit);
         match name {
             "msg" => self.rule.msg = unescape(unquote(text)?.1),
             "sid" => self.rule.sid = number(text)?,

@@ -51,7 +51,7 @@ impl StateOption {
 }
 
 /// Kind of a threshold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::ids) enum ThresholdKind {
     Limit,
     Threshold,
@@ -70,14 +70,14 @@ pub(in crate::ids) enum Track {
 }
 
 /// Port whose distinct values are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::ids) enum UniqueOn {
     SourcePort,
     DestinationPort,
 }
 
 /// Limit on the alerts of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::ids) struct Threshold {
     pub(in crate::ids) kind: ThresholdKind,
     pub(in crate::ids) track: Track,
