@@ -9,12 +9,12 @@ use crate::Classification;
 use crate::settings::Dscp;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Named, Nf, Node, Rate, Spread};
-use packet::{Batch, Packet};
+use packet::{BURST, Batch, Packet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Settings as TableSettings, Tuple6};
+use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Prepared, Settings as TableSettings, Tuple6};
 
 /// `police`: meters classes of packets and drops or marks those above their rates.
 pub struct Police;
@@ -263,24 +263,41 @@ struct PoliceNode {
     bounded: BoundedTable,
 }
 
+/// A packet whose class is known.
+struct Classified {
+    headers: Headers,
+    class: usize,
+    /// Subscriber, if the class has any.
+    key: Option<Prepared<Tuple6>>,
+}
+
 impl PoliceNode {
+    /// Parses a packet, finds its class, and prefetches its subscriber.
+    #[inline]
+    fn classify(&self, packet: &Packet) -> Option<Classified> {
+        let headers = Headers::of(packet);
+        let class = self.matches.find(&headers)?;
+        let grouping = self.classes.get(class)?.grouping;
+        let key = match grouping.per {
+            Per::All => None,
+            _ => Some(self.table.prepare(grouping.key(class as u16, headers.tuple.as_ref()))),
+        };
+        Some(Classified { headers, class, key })
+    }
+
     /// Meters a packet and performs the action; returns the drop reason if it is to be dropped.
     #[inline]
-    fn police(&mut self, packet: &mut Packet, now: u64) -> Option<DropReason> {
-        let headers = Headers::of(packet);
-        let number = self.matches.find(&headers)?;
-        let class = self.classes.get_mut(number)?;
+    fn police(&mut self, packet: &mut Packet, classified: &Classified, now: u64) -> Option<DropReason> {
+        let Classified { headers, class, key } = classified;
+        let class = self.classes.get_mut(*class)?;
         let bytes = packet.len() as u64 + self.overhead;
         let before = headers.classification.colour;
         let seen = if class.colour_aware { Colour::from_number(before) } else { Colour::Green };
-        let colour = if class.grouping.per == Per::All {
-            class.meter.check(&mut class.buckets, now, bytes, seen)
-        } else {
-            let key = self.table.prepare(class.grouping.key(number as u16, headers.tuple.as_ref()));
+        let colour = if let Some(key) = key {
             let (meter, mut colour) = (&class.meter, None);
             // the flow table has a clock of its own; removal depends on the buckets only
             self.table.look_up_or_insert(
-                &[key],
+                core::slice::from_ref(key),
                 (now / 1_000_000) as u32,
                 |_, _| {},
                 |_, found| {
@@ -299,6 +316,8 @@ impl PoliceNode {
                 (None, FullAction::Pass) => return None,
                 (None, FullAction::Drop) => return Some(DropReason::SubscribersFull),
             }
+        } else {
+            class.meter.check(&mut class.buckets, now, bytes, seen)
         };
         class.counters[colour as usize].add(1);
         match class.actions[colour as usize] {
@@ -334,7 +353,21 @@ impl Node for PoliceNode {
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let now = cx.now().as_nanos() as u64;
-        batch.extract_if(|packet| self.police(packet, now), |reason, packet| cx.drop(reason, packet));
+        // the entries of all subscribers are prefetched before the first one is read
+        let (mut classified, mut n) = ([const { None }; BURST], 0);
+        batch.for_each(|packet| {
+            classified[n & (BURST - 1)] = self.classify(packet);
+            n += 1;
+        });
+        let mut at = 0;
+        batch.extract_if(
+            |packet| {
+                let classified = classified[at & (BURST - 1)].as_ref();
+                at += 1;
+                self.police(packet, classified?, now)
+            },
+            |reason, packet| cx.drop(reason, packet),
+        );
     }
 
     fn interval(&self) -> Option<Duration> {

@@ -82,6 +82,16 @@ impl<Q: Default> ClassQueue<Q> {
         self.len() == 0
     }
 
+    /// Reads what appending a packet of a flow needs.
+    #[inline]
+    pub(super) fn touch(&self, parameters: &Parameters, flow: u64) -> usize {
+        match (self, parameters.discipline) {
+            (ClassQueue::FqCoDel(queue), Discipline::FqCoDel(own)) => queue.touch(&own, flow),
+            (ClassQueue::TailDrop(fifo) | ClassQueue::Red(fifo, _) | ClassQueue::CoDel(fifo, _), _) => fifo.touch(),
+            (ClassQueue::FqCoDel(_), _) => 0,
+        }
+    }
+
     /// Appends a packet that arrives at a time in nanoseconds, or drops it or others. `flow` is a hash of its flow,
     /// `random` is uniform.
     pub(super) fn push<H: Host<Queue = Q>>(
@@ -160,4 +170,4 @@ impl<Q: Default> ClassQueue<Q> {
 }
 
 #[cfg(test)]
-mod test_host;
+pub(super) mod test_host;

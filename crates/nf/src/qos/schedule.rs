@@ -12,14 +12,14 @@ use crate::random;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
 use hold::{Held, HoldHost};
-use packet::Batch;
+use packet::{BURST, Batch};
 use settings::{Settings, Structure};
 use std::any::Any;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 use subscribers::Scheduler;
-use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Settings as TableSettings, Tuple6};
+use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Prepared, Settings as TableSettings, Tuple6};
 
 /// `schedule`: shares the rate of a port between subscribers and their classes.
 pub struct Schedule;
@@ -110,37 +110,65 @@ struct ScheduleNode {
     bounded: [BoundedTable; 2],
 }
 
+/// Class, hash of the flow, and number of the subscriber of a packet.
+#[derive(Clone, Copy, Default)]
+struct Classified {
+    class: usize,
+    flow: u64,
+    /// `None` if there is no room for the subscriber.
+    subscriber: Option<u32>,
+}
+
 impl ScheduleNode {
     /// Returns a uniform random number.
     fn random(&mut self) -> u32 {
         (random::next(&mut self.random) >> 32) as u32
     }
 
-    /// Queues a packet.
-    fn put(&mut self, cx: &mut Context<'_>, packet: packet::Packet, now: u64) {
-        let headers = Headers::of(&packet);
-        let class = self.matches.find(&headers).unwrap_or(self.last_class);
-        let key = self.table.prepare(self.grouping.key(0, headers.tuple.as_ref()));
-        let (scheduler, mut number) = (&mut self.scheduler, None);
+    /// Finds classes and subscribers of the packets of a batch, and reads what queueing them needs: of one step after
+    /// the other for all packets, so that they wait for memory together.
+    fn classify(&mut self, batch: &mut Batch, now: u64) -> [Classified; BURST] {
+        let mut all = [Classified::default(); BURST];
+        let (mut keys, mut n) = ([self.table.prepare(Tuple6::default()); BURST], 0);
+        batch.for_each(|packet| {
+            let headers = Headers::of(packet);
+            keys[n & (BURST - 1)] = self.table.prepare(self.grouping.key(0, headers.tuple.as_ref()));
+            all[n & (BURST - 1)] = Classified {
+                class: self.matches.find(&headers).unwrap_or(self.last_class),
+                flow: headers.tuple.map_or(0, |tuple| self.hasher.hash_one(tuple)),
+                subscriber: None,
+            };
+            n += 1;
+        });
+        let (scheduler, keys) = (&mut self.scheduler, &keys[..n.min(BURST)]);
         self.table.look_up_or_insert(
-            &[key],
+            keys,
             (now / 1_000_000) as u32,
             |_, _| {},
-            |_, found| {
-                number = match found {
+            |at, found| {
+                let at = at & (BURST - 1);
+                all[at].subscriber = match found {
                     Lookup::Known(number) => Some(*number),
                     Lookup::New(number) => {
-                        *number = scheduler.add(key.key(), now);
+                        *number = keys.get(at).map_or(0, |key: &Prepared<Tuple6>| scheduler.add(key.key(), now));
                         Some(*number)
                     }
                     Lookup::Refused => None,
                 };
             },
         );
-        let Some(number) = number else { return cx.drop(DropReason::SubscribersFull, packet) };
+        if n > 1 {
+            self.scheduler.touch(&self.queues, all.iter().filter_map(|it| Some((it.subscriber?, it.class, it.flow))));
+        }
+        all
+    }
+
+    /// Queues a packet.
+    fn put(&mut self, cx: &mut Context<'_>, packet: packet::Packet, classified: &Classified, now: u64) {
+        let Classified { class, flow, subscriber } = *classified;
+        let Some(number) = subscriber else { return cx.drop(DropReason::SubscribersFull, packet) };
         let bytes = packet.len() as u32 + self.overhead;
-        let hash = headers.tuple.map_or(0, |tuple| self.hasher.hash_one(tuple));
-        let random = (hash, self.random());
+        let random = (flow, self.random());
         let path = cx.path();
         let mut host = HoldHost { cx, marked: &self.counters[CounterId::Marked] };
         self.scheduler.push(&mut host, &self.queues, number, class, (path, packet), bytes, now, random);
@@ -193,8 +221,9 @@ impl Node for ScheduleNode {
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let now = cx.now().as_nanos() as u64;
         self.run(cx, now);
-        for packet in batch.drain() {
-            self.put(cx, packet, now);
+        let classified = self.classify(batch, now);
+        for (packet, classified) in batch.drain().zip(&classified) {
+            self.put(cx, packet, classified, now);
         }
         self.run(cx, now);
     }
@@ -209,7 +238,7 @@ impl Node for ScheduleNode {
         if !self.replaced.is_empty() {
             self.drop_replaced(cx);
         }
-        let n = self.table.capacity().div_ceil(SWEEP_CALLS);
+        let n = self.scheduler.subscribers().div_ceil(SWEEP_CALLS);
         let table = &mut self.table;
         self.scheduler.remove_idle(n, now, |key| _ = table.remove(key));
         let (subscribers, packets) = (self.table.len() as u64, self.scheduler.packets() as u64);

@@ -71,7 +71,9 @@ const PUBLISH_INTERVAL: u64 = 1_000_000_000;
 const QUEUED: &str = "queued";
 /// Maximum number of packets of removed classes that are dropped at once.
 const DROP_BATCH: usize = 1024;
-const COLUMNS: [&str; 3] = ["class", "gap below µs", "packets"];
+const COLUMNS: [&str; 4] = ["class", "gap below µs", "packets", "histogram"];
+/// Characters of the longest bar of a histogram.
+const BAR: u64 = 30;
 
 /// A class of a node.
 struct Class {
@@ -211,13 +213,17 @@ impl ShapeNode {
 
     fn publish(&self) {
         let rows = |class: &Class| {
+            let most = class.gaps.bins().map(|(_, packets)| packets).max().unwrap_or(1);
             let row = |(below, packets): (Option<u64>, u64)| {
                 let below = below.map_or("more".to_owned(), |below| below.to_string());
-                (packets, vec![class.name.clone(), below, packets.to_string()])
+                let bar = "#".repeat((u128::from(packets) * u128::from(BAR)).div_ceil(most.into()) as usize);
+                vec![class.name.clone(), below, packets.to_string(), bar]
             };
             class.gaps.bins().map(row).collect::<Vec<_>>()
         };
-        self.stats_table.publish(self.classes.iter().flat_map(rows).collect());
+        // rows are shown by descending key: classes in the order of the file, and gaps from the shortest on
+        let keys = (0..u64::MAX).rev();
+        self.stats_table.publish(keys.zip(self.classes.iter().flat_map(rows)).collect());
     }
 }
 

@@ -51,6 +51,12 @@ impl<Q> Fifo<Q> {
         self.bytes
     }
 
+    /// Reads the memory of the next packet.
+    #[inline]
+    pub(in crate::qos) fn touch(&self) -> usize {
+        self.stamps.back().map_or(0, |stamp| stamp.bytes as usize)
+    }
+
     pub(in crate::qos) fn push<H: Host<Queue = Q>>(&mut self, host: &mut H, item: H::Item, bytes: u32, now: u64) {
         host.append(&mut self.packets, item);
         self.stamps.push_back(Stamp { since: now, bytes });

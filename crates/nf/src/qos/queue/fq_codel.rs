@@ -50,6 +50,13 @@ impl<Q: Default> FqCoDel<Q> {
         self.packets
     }
 
+    /// Reads what appending a packet of a flow needs.
+    #[inline]
+    pub(in crate::qos) fn touch(&self, parameters: &Parameters, hash: u64) -> usize {
+        let number = (hash % u64::from(parameters.flows.max(1))) as u32;
+        self.flows.get(&number).map_or(0, |flow| flow.fifo.touch())
+    }
+
     /// Appends a packet to the queue of its flow, and drops packets of the flow with most bytes if there are too many.
     #[allow(clippy::too_many_arguments, reason = "they are the properties of a packet")]
     pub(in crate::qos) fn push<H: Host<Queue = Q>>(

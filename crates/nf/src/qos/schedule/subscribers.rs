@@ -184,6 +184,37 @@ impl<Q: Default> Scheduler<Q> {
         self.packets
     }
 
+    /// Returns the number of subscribers, with those whose number is free.
+    pub(super) fn subscribers(&self) -> usize {
+        self.subscribers.len()
+    }
+
+    /// Reads what pushing packets of these subscribers, classes and flows needs, so that it is in the cache. In each
+    /// loop no read depends on another one, so the processor waits for many at a time.
+    pub(super) fn touch(&self, parameters: &[Parameters], packets: impl Iterator<Item = (u32, usize, u64)> + Clone) {
+        let mut sum = 0_usize;
+        let mut read = |value: usize| sum = sum.wrapping_add(value);
+        let subscriber = |number: u32| self.subscribers.get(number as usize)?.as_ref();
+        for (number, ..) in packets.clone() {
+            read(subscriber(number).map_or(0, |subscriber| subscriber.packets));
+        }
+        let queue = |number, class: usize| subscriber(number)?.queues.get(class)?.as_ref();
+        for (number, class, _) in packets.clone() {
+            let credit = subscriber(number).and_then(|subscriber| subscriber.credits.get(class));
+            read(credit.map_or(0, |credit| *credit as usize));
+            read(queue(number, class).map_or(0, |queue| queue.used as usize));
+        }
+        for (number, class, _) in packets.clone() {
+            read(queue(number, class).map_or(0, |queue| queue.queue.len()));
+        }
+        for (number, class, flow) in packets {
+            if let (Some(queue), Some(parameters)) = (queue(number, class), parameters.get(class)) {
+                read(queue.queue.touch(parameters, flow));
+            }
+        }
+        core::hint::black_box(sum);
+    }
+
     /// Adds a subscriber and returns its number.
     pub(super) fn add(&mut self, key: Tuple6, now: u64) -> u32 {
         let subscriber = Box::new(Subscriber {
@@ -403,5 +434,72 @@ impl<Q: Default> Subscriber<Q> {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qos::queue::test_host::{TestHost, TestPacket};
+    use crate::qos::queue::{CoDelParameters, Discipline, FqCoDelParameters, TailDrop};
+    use packet::clock;
+
+    const CODEL: CoDelParameters = CoDelParameters { target: 5_000_000, interval: 100_000_000, ecn: false };
+    const FQ_CODEL: Discipline = Discipline::FqCoDel(FqCoDelParameters { codel: CODEL, flows: 1024, quantum: 1514 });
+    /// Bytes of a packet, and packets per second of all subscribers.
+    const BYTES: u32 = 1000;
+    const RATE: u64 = 1_250_000;
+
+    /// Returns the memory of this process in bytes.
+    fn resident() -> u64 {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    }
+
+    /// Prints the cost of a packet, and the memory of a subscriber, while a number of subscribers have packets and wait
+    /// for their rate limits in turn.
+    #[test]
+    #[ignore = "prints costs, for which the machine must be idle"]
+    fn costs_by_number_of_active_subscribers() {
+        println!("| queue | subscribers | cycles per packet | bytes per subscriber |\n|---|---:|---:|---:|");
+        for (name, discipline) in [("tail_drop", Discipline::TailDrop), ("fq_codel", FQ_CODEL)] {
+            for n in [1_u32, 10_000, 65_536] {
+                let before = resident();
+                let limit = TailDrop { packets: 1024, bytes: 4 << 20 };
+                let parameters = [Parameters { discipline, limit }];
+                let own = Pacer::new(RATE * u64::from(BYTES) * 8 / u64::from(n), 1500);
+                let limits = SubscriberLimits { pacer: Some(own), quantum: 1514 };
+                let ranks = [Rank { priority: 0, quantum: 1514 }];
+                let mut scheduler = Scheduler::new(None, limits, ranks.into(), 1 << 20);
+                let (mut host, mut now, mut random) = (TestHost::default(), 1_000_000_000, 1_u64);
+                for number in 0..n {
+                    let key = Tuple6::new(number.into(), 0, 0, 0, 4);
+                    assert_eq!(scheduler.add(key, now), number);
+                }
+                let mut push = |scheduler: &mut Scheduler<_>, host: &mut TestHost, number: u32, now: u64| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let flow = u64::from(number) << 2 | random >> 62;
+                    let packet = TestPacket::new(number);
+                    scheduler.push(host, &parameters, number, 0, packet, BYTES, now, (flow, 0));
+                };
+                (0..3).for_each(|_| (0..n).for_each(|number| push(&mut scheduler, &mut host, number, now)));
+                let memory = (resident().saturating_sub(before)) / u64::from(n);
+                let mut costs = vec![];
+                for _ in 0..200 {
+                    let (start, mut packets) = (clock::cycles(), 0);
+                    for _ in 0..200 {
+                        now += 20_000;
+                        while let Some((_, packet)) = scheduler.pop(&mut host, &parameters, now) {
+                            push(&mut scheduler, &mut host, packet.number, now);
+                            packets += 1;
+                        }
+                    }
+                    costs.push((clock::cycles() - start) / packets.max(1));
+                }
+                costs.sort_unstable();
+                println!("| {name} | {n} | {} | {memory} |", costs[costs.len() / 2]);
+                assert!(n < 10_000 || memory < 4096, "{memory} bytes");
+            }
+        }
     }
 }

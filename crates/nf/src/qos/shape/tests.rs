@@ -78,10 +78,22 @@ fn classes_are_shaped_separately_and_other_packets_pass() {
     assert_eq!(nf.jump_to(Duration::from_micros(1020))[0].len(), 2);
     assert_eq!(nf.jump_to(Duration::from_micros(2020))[0].len(), 1);
     assert_eq!((nf.counter("a_delayed"), nf.counter("b_delayed")), (2, 1));
-    let mut table = nf.table();
-    table.sort();
-    let row = |class: &str, below: &str, packets: &str| vec![class.to_owned(), below.to_owned(), packets.to_owned()];
-    assert_eq!(table, [row("a", "1024", "2"), row("b", "1024", "1")]);
+    let row = |class: &str, below: &str, packets: &str| {
+        vec![class.to_owned(), below.to_owned(), packets.to_owned(), "#".repeat(30)]
+    };
+    assert_eq!(nf.table(), [row("a", "1024", "2"), row("b", "1024", "1")]);
+}
+
+#[test]
+fn gaps_are_plotted_in_order() {
+    let mut nf = Harness::new::<Shape>("classes = [{ name = \"a\", rate = \"8 Mbps\", burst = 3000 }]");
+    nf.feed(&vec![frame(1, 1000); 4]);
+    nf.feed(&vec![frame(1, 1000); 2]);
+    nf.advance(Duration::from_millis(5));
+    let rows = nf.table();
+    let cells = |column: usize| rows.iter().map(|row| row[column].clone()).collect::<Vec<_>>();
+    assert_eq!((cells(1), cells(2)), (vec!["1".into(), "1024".into()], vec!["3".to_owned(), "2".into()]));
+    assert_eq!(cells(3), ["#".repeat(30), "#".repeat(20)]);
 }
 
 #[test]
