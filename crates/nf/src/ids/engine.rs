@@ -1,5 +1,6 @@
 //! Inspection of packets and streams.
 
+mod app;
 pub(super) mod decode;
 mod defrag;
 mod flow;
@@ -8,14 +9,17 @@ mod stream;
 mod threshold;
 mod verify;
 
+use super::app::{AppStatistics, Message};
+use super::rule::app::AppProtocol;
 use super::rule::header::HeaderCheck;
 use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
 use super::rule::{Action, Buffer, Protocol, Rule};
+use app::AppIndex;
 use decode::{ICMP, ICMPV6, Packet, SCTP, TCP, UDP};
 use defrag::Fragments;
 use diagnostics::Diagnostic;
 use flow::{Flow, FlowAction, Flows, TcpState};
-use pattern_set::{PatternSet, pattern_of};
+use pattern_set::{PatternSet, pattern_of, payload_patterns};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -51,6 +55,8 @@ pub(super) struct Alert {
     pub(super) dst: (IpAddr, u16),
     pub(super) protocol: u8,
     pub(super) blocked: bool,
+    /// Application protocol of the flow.
+    pub(super) app: Option<AppProtocol>,
 }
 
 /// Largest number of tunnels in each other.
@@ -80,6 +86,10 @@ struct Input<'a> {
     to_client: bool,
     established: bool,
     ip_only: bool,
+    /// Message that is inspected in place of the packet.
+    message: Option<&'a Message>,
+    /// True for the first packet of a direction since the application protocol is known.
+    is_first_detected: bool,
 }
 
 /// Rules with the state of the flows.
@@ -88,6 +98,7 @@ pub(super) struct Engine {
     patterns: PatternSet,
     /// Rules without a pattern.
     without_pattern: Vec<u32>,
+    app: AppIndex,
     options: Options,
     flows: Flows,
     thresholds: Thresholds,
@@ -109,11 +120,12 @@ impl Engine {
             }
         };
         rules.sort_by_key(|rule| (action(rule), bits(rule), rule.priority));
-        let without_pattern =
-            (0..).zip(&rules).filter(|(_, rule)| pattern_of(rule).is_none()).map(|(n, _)| n).collect();
+        let is_without = |rule: &Rule| pattern_of(rule).is_none() && !rule.app.is_about_messages();
+        let without_pattern = (0..).zip(&rules).filter(|(_, rule)| is_without(rule)).map(|(n, _)| n).collect();
         Ok(Engine {
-            patterns: PatternSet::new(&rules)?,
+            patterns: PatternSet::new(payload_patterns(&rules))?,
             without_pattern,
+            app: AppIndex::new(&rules, options.prevent)?,
             flows: Flows::new(options.flows),
             thresholds: Thresholds::default(),
             fragments: Fragments::default(),
@@ -130,6 +142,11 @@ impl Engine {
 
     pub(super) fn flow_count(&self) -> usize {
         self.flows.len()
+    }
+
+    /// Returns the numbers of the parsers of application protocols.
+    pub(super) fn app_statistics(&self) -> &AppStatistics {
+        &self.app.statistics
     }
 
     /// Inspects a frame and the packets of its tunnels; `None` if it is not IP.
@@ -159,6 +176,7 @@ impl Engine {
                 (0..2).for_each(|direction| {
                     self.inspect_rest(now, &mut flow, direction, alerts);
                 });
+                self.finish_app(now, &mut flow, alerts);
             }
         }
     }
@@ -189,6 +207,9 @@ impl Engine {
         flow.seen[direction] = true;
         let mut added = false;
         let mut verdict = Verdict::Forward;
+        if !self.options.prevent {
+            self.parse_app(packet, flow, direction);
+        }
         if packet.is_tcp() {
             if packet.valid {
                 self.track_tcp(packet, flow, direction);
@@ -202,6 +223,7 @@ impl Engine {
                         || flow.tcp == TcpState::SynAck && direction == 1
                     {
                         let seq = packet.tcp_number(4).wrapping_add(u32::from(syn));
+                        flow.streams[direction].tap.open = self.parses_app(flow);
                         added = flow.streams[direction].add(seq, packet.payload);
                         verdict = worse(self.inspect_before_gap(now, flow, direction, alerts), verdict);
                     }
@@ -211,6 +233,10 @@ impl Engine {
                 verdict = worse(self.inspect_rest(now, flow, 1 - direction, alerts), verdict);
             }
         }
+        flow.fin[direction] |= packet.is_tcp() && packet.valid && packet.tcp_flags() & 1 != 0;
+        if self.options.prevent {
+            self.parse_app(packet, flow, direction);
+        }
         let closing = packet.tcp_flags() & 5 != 0;
         let stream = &mut flow.streams[direction];
         let due = packet.is_tcp() && packet.valid;
@@ -219,6 +245,7 @@ impl Engine {
         let matched = if chunk.is_some() { std::mem::take(&mut stream.matched) } else { vec![] };
         let ip_only = !std::mem::replace(&mut flow.ip_only_done[direction], true);
         let established = if packet.is_tcp() { flow.tcp >= TcpState::Established } else { flow.seen == [true; 2] };
+        let is_first_detected = flow.is_app_decided() && !std::mem::replace(&mut flow.app_announced[direction], true);
         let input = Input {
             is_packet: true,
             added,
@@ -228,8 +255,11 @@ impl Engine {
             to_client: direction == 1,
             established,
             ip_only,
+            message: None,
+            is_first_detected,
         };
         let verdict = worse(self.evaluate(now, packet, flow, input, alerts), verdict);
+        let verdict = worse(verdict, self.inspect_messages(now, packet, flow, direction, alerts));
         if let Some(chunk) = chunk {
             flow.streams[direction].keep(chunk);
         }
@@ -294,23 +324,7 @@ impl Engine {
         alerts: &mut Vec<Alert>,
     ) -> Verdict {
         let matched = std::mem::take(&mut flow.streams[direction].matched);
-        let (src, dst) = (flow.ends[direction], flow.ends[1 - direction]);
-        let packet = Packet {
-            src: src.0,
-            dst: dst.0,
-            src_port: src.1,
-            dst_port: dst.1,
-            protocol: TCP,
-            ip_header: &[],
-            header: &[],
-            payload: &[],
-            ttl: 0,
-            tos: 0,
-            id: 0,
-            fragment_bits: 0,
-            fragment_offset: 0,
-            valid: true,
-        };
+        let packet = app::rest_packet(flow, direction);
         let input = Input {
             is_packet: false,
             added: true,
@@ -320,6 +334,8 @@ impl Engine {
             to_client: direction == 1,
             established: flow.tcp >= TcpState::Established,
             ip_only: false,
+            message: None,
+            is_first_detected: false,
         };
         self.evaluate(now, &packet, flow, input, alerts)
     }
@@ -335,7 +351,9 @@ impl Engine {
     ) -> Verdict {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
-        if input.is_packet {
+        if let Some(message) = input.message {
+            self.app.search(message, |rule| candidates.push(rule));
+        } else if input.is_packet {
             candidates.extend_from_slice(&self.without_pattern);
             self.patterns.search(packet.payload, |rule| candidates.push(rule));
         } else {
@@ -352,6 +370,9 @@ impl Engine {
             let Some(by_stream) = match_rule(rule, packet, flow, &self.xbits, &input, now) else { continue };
             if by_stream && input.matched.contains(n) {
                 continue;
+            }
+            if input.message.is_some() {
+                self.app.matched.push(*n);
             }
             let matched = &mut flow.streams[usize::from(input.to_client)].matched;
             if !by_stream && input.added && input.chunk.is_none() && rule.uses_stream() && matched.len() < MAX_MATCHED {
@@ -389,6 +410,7 @@ impl Engine {
                     dst: (packet.dst, packet.dst_port),
                     protocol: packet.protocol,
                     blocked: blocks,
+                    app: flow.app_protocol,
                 });
             }
         }
@@ -423,6 +445,7 @@ fn match_rule(
         Protocol::Sctp => packet.protocol == SCTP,
     };
     let matches = protocol
+        && app::applies(rule, flow, input)
         && addresses_match(rule, packet)
         && rule.flow.iter().all(|option| flow_matches(*option, packet, input))
         && rule.checks.iter().all(|check| header_matches(check, packet))
@@ -430,10 +453,14 @@ fn match_rule(
     if !matches {
         return None;
     }
-    if rule.buffers.is_empty() {
-        return (input.is_packet && rule.protocol != Protocol::TcpStream).then_some(false);
-    }
     let mut variables = vec![0; rule.variables];
+    if let Some(message) = input.message {
+        return app::matches(rule, packet, message, &mut variables).then_some(true);
+    }
+    if rule.buffers.is_empty() {
+        // a match of the application protocol alone is one of the flow
+        return (input.is_packet && rule.protocol != Protocol::TcpStream).then_some(!rule.app.is_empty());
+    }
     if rule.uses_stream()
         && let Some(chunk) = input.chunk
         && let (text, repeated) = if rule.spans_chunks() {

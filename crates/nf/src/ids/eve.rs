@@ -139,7 +139,7 @@ fn line(at: SystemTime, alert: &Alert, signature: &Signature) -> serde_json::Val
         132 => "SCTP".to_owned(),
         other => format!("{other:03}"),
     };
-    json!({
+    let mut event = json!({
         "timestamp": humantime::format_rfc3339_micros(at).to_string(),
         "flow_id": alert.flow,
         "event_type": "alert",
@@ -157,5 +157,9 @@ fn line(at: SystemTime, alert: &Alert, signature: &Signature) -> serde_json::Val
             "category": signature.class,
             "severity": signature.severity,
         },
-    })
+    });
+    if let Some(app) = alert.app {
+        event["app_proto"] = app.name().into();
+    }
+    event
 }

@@ -14,12 +14,11 @@ pub(super) struct PatternSet {
 }
 
 impl PatternSet {
-    pub(super) fn new(rules: &[Rule]) -> Result<Self, Diagnostic> {
+    /// Creates a set from contents and the numbers of their rules.
+    pub(super) fn new<'a>(contents: impl IntoIterator<Item = (&'a [u8], u32)>) -> Result<Self, Diagnostic> {
         let mut patterns: std::collections::BTreeMap<Vec<u8>, Vec<u32>> = std::collections::BTreeMap::new();
-        for (n, rule) in rules.iter().enumerate() {
-            if let Some(pattern) = pattern_of(rule) {
-                patterns.entry(pattern.to_ascii_lowercase()).or_default().push(n as u32);
-            }
+        for (content, rule) in contents {
+            patterns.entry(content.to_ascii_lowercase()).or_default().push(rule);
         }
         let automaton = AhoCorasick::builder().ascii_case_insensitive(true).build(patterns.keys()).map_err(|e| {
             Diagnostic::new(format!("the contents cannot be compiled: {e}")).key("rules").remedy("load fewer rules")
@@ -35,8 +34,16 @@ impl PatternSet {
     }
 }
 
-/// Returns the content of a rule that the set contains: the one with `fast_pattern`, or the longest.
+/// Returns the contents of the payload that a set contains, with the numbers of their rules.
+pub(super) fn payload_patterns(rules: &[Rule]) -> impl Iterator<Item = (&[u8], u32)> {
+    rules.iter().zip(0..).filter_map(|(rule, n)| Some((pattern_of(rule)?, n)))
+}
+
+/// Returns the content of a rule that is searched in the payload: the one with `fast_pattern`, or the longest.
 pub(super) fn pattern_of(rule: &Rule) -> Option<&[u8]> {
+    if rule.app.is_about_messages() {
+        return None;
+    }
     let list = rule.buffers.iter().find(|(buffer, _)| *buffer == Buffer::Payload).map(|(_, list)| list)?;
     let contents = list.iter().filter_map(|option| if let Match::Content(c) = option { Some(c) } else { None });
     let best = contents.filter(|c| !c.negated).max_by_key(|c| (c.fast_pattern, c.bytes.len()))?;
