@@ -400,3 +400,83 @@ impl AppFlow {
         self.account();
     }
 }
+
+/// Returns the first record of a client of TLS.
+#[cfg(test)]
+pub(super) fn client_stream() -> Vec<u8> {
+    tls::tests::record(22, &tls::tests::hello())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn memory_is_bounded_and_freed() {
+        let statistics = Arc::<AppStatistics>::default();
+        let mut flows = vec![];
+        for _ in 0..2000 {
+            let mut flow = AppFlow::new([4000, 80], statistics.clone());
+            flow.feed(0, b"GET / HTTP/1.1\r\n", AppOptions::default());
+            flow.feed(0, &b"Name: value\r\n".repeat(4000), AppOptions::default());
+            flows.push(flow);
+        }
+        let held = statistics.memory.load(Ordering::Relaxed);
+        assert!((MAX_MEMORY / 2..=MAX_MEMORY).contains(&held), "{held} bytes");
+        assert!(statistics.abandoned() > 500);
+        drop(flows);
+        assert_eq!(statistics.memory.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn bodies_are_inspected_up_to_the_limit() {
+        let statistics = Arc::<AppStatistics>::default();
+        let options = AppOptions { inline: true, ..AppOptions::default() };
+        let mut flow = AppFlow::new([4000, 80], statistics.clone());
+        flow.feed(0, b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n", options);
+        let (mut inspections, mut longest) = (0, 0);
+        for _ in 0..1000 {
+            flow.feed(0, &[b'x'; 1000], options);
+            while let Some(mut message) = flow.next(0, options) {
+                message.prepare();
+                inspections += 1;
+                longest = message.values(Field::HttpRequestBody).map(<[u8]>::len).max().unwrap_or(0);
+                flow.put_back(message);
+            }
+        }
+        assert_eq!((longest, statistics.truncated(), flow.is_idle()), (MAX_BODY, 1, true));
+        assert!((17..40).contains(&inspections), "{inspections}");
+    }
+
+    proptest! {
+        #[test]
+        fn accepts_any_bytes(
+            start in prop::sample::select(vec![
+                &b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"[..],
+                b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n",
+                b"\x16\x03\x01\0\x50\x01\0\0\x4c",
+                b"\0\x1d\0\0\x01\0\0\x01\0\0\0\0\0\0\x03www\x07example\x03com\0\0\x01\0\x01",
+                b"",
+            ]),
+            parts in prop::collection::vec((0..2usize, prop::collection::vec(any::<u8>(), 0..60)), 0..20),
+        ) {
+            let statistics = Arc::<AppStatistics>::default();
+            let mut flow = AppFlow::new([4000, 53], statistics.clone());
+            let options = AppOptions { fields: Fields::all(), inline: true, raw: true };
+            flow.feed(0, start, options);
+            for (direction, bytes) in &parts {
+                flow.feed(*direction, bytes, options);
+                while let Some(mut message) = flow.next(*direction, options) {
+                    message.prepare();
+                    flow.put_back(message);
+                }
+                let mut datagrams = AppFlow::new([4000, 53], statistics.clone());
+                datagrams.datagram(0, bytes, options);
+            }
+            (0..2).for_each(|direction| flow.end(direction, options));
+            drop(flow);
+            prop_assert_eq!(statistics.memory.load(Ordering::Relaxed), 0);
+        }
+    }
+}

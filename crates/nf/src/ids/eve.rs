@@ -163,3 +163,20 @@ fn line(at: SystemTime, alert: &Alert, signature: &Signature) -> serde_json::Val
     }
     event
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::rule::app::AppProtocol;
+
+    #[test]
+    fn events_have_the_application_protocol() {
+        let signature = Signature { sid: 1, gid: 1, rev: 2, msg: "m".into(), class: String::new(), severity: 3 };
+        let end = ([192, 0, 2, 1].into(), 80);
+        let mut alert =
+            Alert { rule: 0, flow: 7, src: end, dst: end, protocol: 6, blocked: false, app: Some(AppProtocol::Http) };
+        assert_eq!(line(SystemTime::UNIX_EPOCH, &alert, &signature)["app_proto"], "http");
+        alert.app = None;
+        assert!(line(SystemTime::UNIX_EPOCH, &alert, &signature).get("app_proto").is_none());
+    }
+}

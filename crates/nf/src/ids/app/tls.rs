@@ -330,4 +330,4 @@ fn attribute_name(oid: ObjectIdentifier) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -185,6 +185,11 @@ impl Field {
 pub(in crate::ids) struct Fields(u64);
 
 impl Fields {
+    #[cfg(test)]
+    pub(in crate::ids) fn all() -> Self {
+        Fields(u64::MAX)
+    }
+
     pub(in crate::ids) fn insert(&mut self, field: Field) {
         self.0 |= 1 << field as u32;
     }

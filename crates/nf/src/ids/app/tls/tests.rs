@@ -38,7 +38,7 @@ fn options() -> AppOptions {
     AppOptions { fields, ..AppOptions::default() }
 }
 
-fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
+pub(in crate::ids::app) fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3][..], &(payload.len() as u16).to_be_bytes(), payload].concat()
 }
 
@@ -55,7 +55,7 @@ fn big_endian(words: &[u16]) -> Vec<u8> {
 }
 
 /// The client of the example of JA3, with values of GREASE among its own.
-fn hello() -> Vec<u8> {
+pub(in crate::ids::app) fn hello() -> Vec<u8> {
     let name = b"\0\x0e\0\0\x0bexample.com";
     let extensions = [
         extension(0, name),

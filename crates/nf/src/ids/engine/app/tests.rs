@@ -312,3 +312,23 @@ fn names_of_dns_are_inspected_one_by_one() {
         assert_eq!(connection.finish(), [1, 3, 4, 5, 8], "segments of {chunk} bytes");
     }
 }
+
+#[test]
+fn handshakes_of_tls_are_inspected() {
+    let rules = "alert tls any any -> any any (tls.sni; content:\"example.com\"; bsize:11; sid:1;)\n\
+                 alert tls any any -> any any (tls_sni; dotprefix; content:\".com\"; endswith; sid:2;)\n\
+                 alert tcp any any -> any any (ja3.hash; content:\"ADA70206E40642A3E4461F35503241D5\"; sid:3;)\n\
+                 alert tls any any -> any any (tls.version:1.0; sid:4;)\n\
+                 alert tls any any -> any any (tls.sni; content:\"other\"; sid:5;)\n\
+                 alert tls any any -> any any (flow:to_server; tls.sni; absent; tls.random; bsize:32; sid:6;)\n\
+                 alert tcp any any -> any any (app-layer-protocol:tls; flow:to_server; sid:7;)";
+    let stream = crate::ids::app::client_stream();
+    for chunk in [1, 7, stream.len()] {
+        for prevent in [false, true] {
+            let mut connection = Connection::new(engine(rules, prevent));
+            connection.data(0, stream.chunks(chunk));
+            connection.data(0, [&[20, 3, 1, 0, 1, 1][..]]);
+            assert_eq!(connection.finish(), [1, 2, 3, 4, 7], "segments of {chunk} bytes");
+        }
+    }
+}
