@@ -5,7 +5,7 @@ mod counts;
 mod detector;
 mod headers;
 mod hosts;
-mod protocol;
+pub(crate) mod protocol;
 mod stream_start;
 
 use crate::classification::Classification;

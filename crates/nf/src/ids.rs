@@ -1,5 +1,6 @@
 //! Signature-based intrusion detection with rules of the Snort and Suricata language.
 
+mod app;
 mod engine;
 mod eve;
 mod reject;
@@ -261,6 +262,8 @@ graph::named_enum! {
         Flows = "flows",
         NotReassembled = "not_reassembled",
         Replies = "replies",
+        AppTruncated = "app_truncated",
+        AppAbandoned = "app_abandoned",
     }
 }
 
@@ -284,6 +287,12 @@ struct IdsNode {
 }
 
 impl IdsNode {
+    fn count_app(&self) {
+        let statistics = self.engine.app_statistics();
+        self.counters[CounterId::AppTruncated].set(statistics.truncated());
+        self.counters[CounterId::AppAbandoned].set(statistics.abandoned());
+    }
+
     fn report(&mut self, now: Duration) {
         for alert in self.alerts.drain(..) {
             self.counters[CounterId::Alerts].add(1);
@@ -365,6 +374,7 @@ impl Node for IdsNode {
         self.counters[CounterId::NotReassembled].set(self.engine.not_reassembled);
         let flows = self.engine.flow_count() as u64;
         self.counters[CounterId::Flows].set(flows);
+        self.count_app();
         self.table.entries.set(flows);
         if let Some(log) = &self.log {
             log.update_counter();
@@ -374,6 +384,7 @@ impl Node for IdsNode {
     fn finish(&mut self) {
         self.engine.finish(self.last, &mut self.alerts);
         self.report(self.last);
+        self.count_app();
         self.counters[CounterId::Flows].set(0);
         self.table.entries.set(0);
         if let Some(log) = &self.log {

@@ -42,7 +42,7 @@ use super::Application;
 
 /// Result of a recogniser.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The payload is a message of the protocol.
     Match,
     /// The payload is not a message of the protocol.
@@ -60,7 +60,7 @@ impl Verdict {
 
 /// Transport protocol of a payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Tcp,
     Udp,
 }
@@ -183,6 +183,13 @@ pub(super) static RECOGNISERS: &[Recogniser] = &[
     udp(Application::Rtp, &[], rtp::recognise),
 ];
 const _: () = assert!(RECOGNISERS.len() <= 64, "a set of recognisers is a u64");
+
+/// Recognises a protocol by the first bytes of a stream or by a datagram; `NoMatch` if no recogniser has the protocol.
+pub(crate) fn recognise(application: Application, payload: &[u8], transport: Transport, ports: [u16; 2]) -> Verdict {
+    let context = Context { transport, ports, previous: Head::default(), peer: Head::default() };
+    let recogniser = RECOGNISERS.iter().find(|recogniser| recogniser.application == application);
+    recogniser.map_or(Verdict::NoMatch, |recogniser| (recogniser.recognise)(payload, &context))
+}
 
 pub(super) use http::host as http_host;
 pub(super) use quic::{destination as quic_destination, read_initial as read_quic_initial};

@@ -1,5 +1,6 @@
 //! Inspection of packets and streams.
 
+mod app;
 mod candidates;
 pub(super) mod decode;
 mod defrag;
@@ -10,9 +11,12 @@ mod stream;
 mod threshold;
 mod verify;
 
+use super::app::{AppStatistics, Message};
+use super::rule::app::AppProtocol;
 use super::rule::header::HeaderCheck;
 use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
 use super::rule::{Action, Buffer, Protocol, RejectTo, Rule};
+use app::AppState;
 use candidates::Candidates;
 use decode::{ICMP, ICMPV6, Packet, SCTP, TCP, UDP};
 use defrag::Fragments;
@@ -61,6 +65,8 @@ pub(super) struct Alert {
     pub(super) dst: (IpAddr, u16),
     pub(super) protocol: u8,
     pub(super) blocked: bool,
+    /// Application protocol of the flow.
+    pub(super) app: Option<AppProtocol>,
 }
 
 /// Largest number of tunnels in each other.
@@ -96,6 +102,10 @@ struct Input<'a> {
     to_client: bool,
     established: bool,
     ip_only: bool,
+    /// Message that is inspected in place of the packet.
+    message: Option<&'a Message>,
+    /// True for the first packet of a direction since the application protocol is known.
+    is_first_detected: bool,
 }
 
 /// Rules with the state of the flows.
@@ -103,6 +113,7 @@ pub(super) struct Engine {
     rule_set: Arc<RuleSet>,
     /// Working memory for each set of patterns.
     searchers: Vec<Searcher>,
+    app: AppState,
     options: Options,
     flows: Flows,
     thresholds: Thresholds,
@@ -149,6 +160,7 @@ impl Engine {
     pub(super) fn new(rule_set: Arc<RuleSet>, options: Options) -> Result<Self, Diagnostic> {
         Ok(Engine {
             searchers: rule_set.sets.iter().map(PatternSet::searcher).collect::<Result<_, _>>()?,
+            app: AppState::new(&rule_set.app, options.prevent)?,
             flows: Flows::new(options.flows)?,
             thresholds: Thresholds::default(),
             fragments: Fragments::default(),
@@ -170,6 +182,8 @@ impl Engine {
             std::mem::swap(&mut self.thresholds, &mut old.thresholds);
             std::mem::swap(&mut self.fragments, &mut old.fragments);
             std::mem::swap(&mut self.xbits, &mut old.xbits);
+            // parsers of flows refer to them
+            std::mem::swap(&mut self.app.statistics, &mut old.app.statistics);
         }
     }
 
@@ -184,6 +198,11 @@ impl Engine {
 
     pub(super) fn flow_count(&self) -> usize {
         self.flows.len()
+    }
+
+    /// Returns the numbers of the parsers of application protocols.
+    pub(super) fn app_statistics(&self) -> &AppStatistics {
+        &self.app.statistics
     }
 
     /// Inspects a frame and the packets of its tunnels; `None` if it is not IP.
@@ -229,6 +248,9 @@ impl Engine {
             for direction in 0..2 {
                 self.inspect_rest(now, &mut flow, direction, alerts);
             }
+            if flow.action == FlowAction::Inspect {
+                self.finish_app(now, &mut flow, alerts);
+            }
         }
     }
 
@@ -263,6 +285,9 @@ impl Engine {
         flow.seen[direction] = true;
         let mut added = false;
         let mut verdict = Verdict::Forward;
+        if !self.options.prevent {
+            self.parse_app(packet, flow, direction);
+        }
         if packet.is_tcp() {
             if packet.valid {
                 self.track_tcp(packet, flow, direction);
@@ -279,6 +304,7 @@ impl Engine {
                         if self.flows.stream_bytes() >= self.options.stream_bytes {
                             self.not_reassembled += u64::from(flow.streams[direction].give_up());
                         }
+                        flow.streams[direction].tap.open = self.parses_app(flow);
                         added = flow.streams[direction].add(seq, packet.payload, self.options.overlap);
                         verdict = worse(self.inspect_before_gap(now, flow, direction, alerts), verdict);
                     }
@@ -288,6 +314,10 @@ impl Engine {
                 verdict = worse(self.inspect_rest(now, flow, 1 - direction, alerts), verdict);
             }
         }
+        flow.ended[direction] |= packet.is_tcp() && packet.valid && packet.tcp_flags() & 1 != 0;
+        if self.options.prevent {
+            self.parse_app(packet, flow, direction);
+        }
         let closing = packet.tcp_flags() & 5 != 0;
         let stream = &mut flow.streams[direction];
         let due = packet.is_tcp() && packet.valid;
@@ -296,6 +326,7 @@ impl Engine {
         let matched = if chunk.is_some() { std::mem::take(&mut stream.matched) } else { vec![] };
         let ip_only = !std::mem::replace(&mut flow.ip_only_done[direction], true);
         let established = if packet.is_tcp() { flow.tcp >= TcpState::Established } else { flow.seen == [true; 2] };
+        let is_first_detected = flow.is_app_decided() && !std::mem::replace(&mut flow.app_announced[direction], true);
         let input = Input {
             is_packet: true,
             added,
@@ -306,13 +337,15 @@ impl Engine {
             to_client: direction == 1,
             established,
             ip_only,
+            message: None,
+            is_first_detected,
         };
         let verdict = worse(self.evaluate(now, packet, flow, input, alerts), verdict);
+        let verdict = worse(verdict, self.inspect_messages(now, packet, flow, direction, alerts));
         if let Some(chunk) = chunk {
             flow.streams[direction].keep(chunk);
         }
         if packet.is_tcp() && packet.valid {
-            flow.ended[direction] |= packet.tcp_flags() & 1 != 0;
             if packet.tcp_flags() & 4 != 0 || flow.ended == [true; 2] {
                 flow.tcp = TcpState::Closed;
             }
@@ -378,24 +411,7 @@ impl Engine {
         alerts: &mut Vec<Alert>,
     ) -> Verdict {
         let matched = std::mem::take(&mut flow.streams[direction].matched);
-        let (src, dst) = (flow.ends[direction], flow.ends[1 - direction]);
-        let packet = Packet {
-            src: src.0,
-            dst: dst.0,
-            src_port: src.1,
-            dst_port: dst.1,
-            protocol: TCP,
-            ip_header: &[],
-            header: &[],
-            payload: &[],
-            vlans: 0,
-            ttl: 0,
-            tos: 0,
-            id: 0,
-            fragment_bits: 0,
-            fragment_offset: 0,
-            valid: true,
-        };
+        let packet = app::rest_packet(flow, direction);
         let input = Input {
             is_packet: false,
             added: true,
@@ -406,6 +422,8 @@ impl Engine {
             to_client: direction == 1,
             established: flow.tcp >= TcpState::Established,
             ip_only: false,
+            message: None,
+            is_first_detected: false,
         };
         self.evaluate(now, &packet, flow, input, alerts)
     }
@@ -457,7 +475,10 @@ impl Engine {
         alerts: &mut Vec<Alert>,
     ) -> Verdict {
         let mut candidates = std::mem::take(&mut self.candidates);
-        self.collect(packet, &mut flow.streams[usize::from(input.to_client)], &input, &mut candidates);
+        match input.message {
+            Some(message) => self.search_message(message, &mut candidates),
+            None => self.collect(packet, &mut flow.streams[usize::from(input.to_client)], &input, &mut candidates),
+        }
         let rule_set = &*self.rule_set;
         let mut verdict = Verdict::Forward;
         for n in candidates.sorted() {
@@ -468,6 +489,9 @@ impl Engine {
             let Some(by_stream) = match_rule(rule, head, packet, flow, &self.xbits, &input, now) else { continue };
             if by_stream && input.matched.contains(&rule.id) {
                 continue;
+            }
+            if input.message.is_some() {
+                self.app.matched.push(rule.id);
             }
             let matched = &mut flow.streams[usize::from(input.to_client)].matched;
             if !by_stream && input.added && input.chunk.is_none() && head.uses_stream && matched.len() < MAX_MATCHED {
@@ -510,6 +534,7 @@ impl Engine {
                     dst: (packet.dst, packet.dst_port),
                     protocol: packet.protocol,
                     blocked: blocks,
+                    app: flow.app_protocol,
                 });
             }
         }
@@ -545,6 +570,7 @@ fn match_rule(
         Protocol::Sctp => packet.protocol == SCTP,
     };
     let matches = protocol
+        && app::applies(rule, flow, input)
         && addresses_match(rule, packet)
         && rule.flow.iter().all(|option| flow_matches(*option, packet, input))
         && rule.checks.iter().all(|check| header_matches(check, packet))
@@ -552,10 +578,14 @@ fn match_rule(
     if !matches {
         return None;
     }
-    if rule.buffers.is_empty() {
-        return (input.is_packet && rule.protocol != Protocol::TcpStream).then_some(false);
-    }
     let mut variables = vec![0; rule.variables];
+    if let Some(message) = input.message {
+        return app::matches(rule, packet, message, &mut variables).then_some(true);
+    }
+    if rule.buffers.is_empty() {
+        // a match of the application protocol alone is one of the flow
+        return (input.is_packet && rule.protocol != Protocol::TcpStream).then_some(!rule.app.is_empty());
+    }
     if head.uses_stream
         && let Some(chunk) = input.chunk
         && let (text, repeated) = if head.spans_chunks {

@@ -139,7 +139,7 @@ fn line(at: SystemTime, alert: &Alert, signature: &Signature) -> serde_json::Val
         132 => "SCTP".to_owned(),
         other => format!("{other:03}"),
     };
-    json!({
+    let mut event = json!({
         "timestamp": humantime::format_rfc3339_micros(at).to_string(),
         "flow_id": alert.flow,
         "event_type": "alert",
@@ -157,5 +157,26 @@ fn line(at: SystemTime, alert: &Alert, signature: &Signature) -> serde_json::Val
             "category": signature.class,
             "severity": signature.severity,
         },
-    })
+    });
+    if let Some(app) = alert.app {
+        event["app_proto"] = app.name().into();
+    }
+    event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::rule::app::AppProtocol;
+
+    #[test]
+    fn events_have_the_application_protocol() {
+        let signature = Signature { sid: 1, gid: 1, rev: 2, msg: "m".into(), class: String::new(), severity: 3 };
+        let end = ([192, 0, 2, 1].into(), 80);
+        let mut alert =
+            Alert { rule: 0, flow: 7, src: end, dst: end, protocol: 6, blocked: false, app: Some(AppProtocol::Http) };
+        assert_eq!(line(SystemTime::UNIX_EPOCH, &alert, &signature)["app_proto"], "http");
+        alert.app = None;
+        assert!(line(SystemTime::UNIX_EPOCH, &alert, &signature).get("app_proto").is_none());
+    }
 }

@@ -1,6 +1,7 @@
 //! Rules of the Snort and Suricata language.
 
 pub(super) mod address;
+pub(super) mod app;
 mod bit_numbers;
 pub(super) mod bytes;
 pub(super) mod content;
@@ -12,6 +13,7 @@ pub(super) mod state;
 mod text;
 
 use address::{Addresses, Ports};
+use app::AppRule;
 pub(super) use bit_numbers::BitNumbers;
 use header::HeaderCheck;
 use schemars::JsonSchema;
@@ -100,6 +102,8 @@ pub(super) struct Rule {
     pub threshold: Option<Threshold>,
     /// Options of each buffer, in the order of the rule.
     pub buffers: Vec<(Buffer, Vec<bytes::Match>)>,
+    /// Conditions on the application protocol.
+    pub app: AppRule,
     /// Number of variables of byte_extract and byte_math.
     pub variables: usize,
 }
@@ -113,6 +117,7 @@ impl Rule {
     /// Returns true if the rule has no option that depends on a packet.
     pub(super) fn has_only_addresses(&self) -> bool {
         self.buffers.is_empty()
+            && self.app.is_empty()
             && self.checks.is_empty()
             && self.flow.is_empty()
             && self.src_ports.is_any()

@@ -2,6 +2,8 @@
 
 use super::decode::{ICMP, ICMPV6, Packet};
 use super::stream::Stream;
+use crate::ids::app::AppFlow;
+use crate::ids::rule::app::AppProtocol;
 use diagnostics::Diagnostic;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -105,6 +107,11 @@ pub(super) struct Flow {
     pub(super) ends: [(IpAddr, u16); 2],
     /// Bytes of the streams that are part of the sum of all flows.
     counted: usize,
+    /// Parsers of the application protocol, once there are bytes for them.
+    pub(super) app: Option<Box<AppFlow>>,
+    pub(super) app_protocol: Option<AppProtocol>,
+    /// Directions in which a packet has been inspected since the protocol is known.
+    pub(super) app_announced: [bool; 2],
 }
 
 /// Place of a flow that was taken from the table; `None` if the table has no room for it.
@@ -232,6 +239,9 @@ impl Flows {
             bits: vec![],
             streams: Default::default(),
             ends: [src, dst],
+            app: None,
+            app_protocol: None,
+            app_announced: [false; 2],
             counted: 0,
         })
     }
@@ -291,6 +301,11 @@ fn ends(packet: &Packet<'_>) -> ((IpAddr, u16), (IpAddr, u16)) {
 }
 
 impl Flow {
+    /// Returns true once the application protocol is known, or known not to be a supported one.
+    pub(super) fn is_app_decided(&self) -> bool {
+        self.app.as_ref().is_some_and(|app| app.is_decided())
+    }
+
     /// Returns 0 for packets to the server and 1 for packets to the client.
     pub(super) fn direction(&self, packet: &Packet<'_>) -> usize {
         let (src, dst) = ends(packet);

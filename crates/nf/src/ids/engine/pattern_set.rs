@@ -91,6 +91,9 @@ fn invalid(error: &multi_pattern::Error) -> Diagnostic {
 
 /// Returns the content of a rule by which it is found: the one with `fast_pattern`, or the longest.
 pub(super) fn pattern_of(number: u32, rule: &Rule) -> Option<Pattern<'_>> {
+    if rule.app.is_about_messages() {
+        return None;
+    }
     let list = rule.buffers.iter().find(|(buffer, _)| *buffer == Buffer::Payload).map(|(_, list)| list)?;
     let contents = list.iter().filter_map(|option| if let Match::Content(c) = option { Some(c) } else { None });
     let best = contents.filter(|c| !c.negated).max_by_key(|c| (c.fast_pattern, c.bytes.len()))?;

@@ -1,5 +1,6 @@
 //! Rules with all that is derived from them. The copies of an NF share it.
 
+use super::app::AppIndex;
 use super::decode::{ICMP, ICMPV6, Packet, TCP, UDP};
 use super::pattern_set::{PatternSet, pattern_of};
 use crate::ids::rule::state::{BitScope, FlowOption, StateOption, Threshold};
@@ -152,6 +153,8 @@ pub(in crate::ids) struct RuleSet {
     /// Different sets of patterns, and the index of that for each input and direction.
     pub(super) sets: Vec<PatternSet>,
     set_of: [[usize; 2]; 4],
+    /// Rules about application protocols.
+    pub(super) app: AppIndex,
     bits: BitNumbers,
     ids: HashMap<RuleKey, u32>,
     next_id: u32,
@@ -188,7 +191,7 @@ impl RuleSet {
         let (mut without_pattern, mut ip_only) = (ByClass::default(), ByClass::default());
         let mut stream_without_pattern = vec![];
         for (number, rule) in (0..).zip(&rules) {
-            if pattern_of(number, rule).is_some() {
+            if pattern_of(number, rule).is_some() || rule.app.is_about_messages() {
                 continue;
             }
             if rule.is_ip_only() { &mut ip_only } else { &mut without_pattern }.push(number, rule);
@@ -218,6 +221,7 @@ impl RuleSet {
             }
         }
         Ok(RuleSet {
+            app: AppIndex::new(&rules, engine)?,
             id: SETS.fetch_add(1, Ordering::Relaxed),
             follows: before.map(|before| before.id),
             rules,
@@ -244,12 +248,12 @@ impl RuleSet {
 
     /// Returns the memory of compiled patterns in bytes.
     pub(in crate::ids) fn pattern_memory(&self) -> usize {
-        self.sets.iter().map(PatternSet::memory).sum()
+        self.sets.iter().map(PatternSet::memory).sum::<usize>() + self.app.patterns().1
     }
 
     /// Returns the number of compiled patterns, those that several inputs are searched for once each.
     pub(in crate::ids) fn pattern_count(&self) -> usize {
-        self.sets.iter().map(PatternSet::len).sum()
+        self.sets.iter().map(PatternSet::len).sum::<usize>() + self.app.patterns().0
     }
 
     pub(super) fn id(&self) -> u64 {

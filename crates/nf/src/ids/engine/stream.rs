@@ -73,6 +73,16 @@ impl Segment {
     }
 }
 
+/// Copy of the bytes in order for the parser of the application protocol.
+#[derive(Default)]
+pub(super) struct Tap {
+    /// True while bytes are copied.
+    pub(super) open: bool,
+    pub(super) bytes: Vec<u8>,
+    /// True if bytes behind the copied ones are missing.
+    pub(super) gap: bool,
+}
+
 /// One direction of a TCP connection.
 #[derive(Default)]
 pub(super) struct Stream {
@@ -91,6 +101,7 @@ pub(super) struct Stream {
     history: Vec<u8>,
     /// Bytes in front of a gap that have not been inspected. Every packet inspects them.
     pub(super) before_gap: Option<Chunk>,
+    pub(super) tap: Tap,
     /// Segments behind missing bytes, in the order of arrival.
     waiting: Vec<Segment>,
     waiting_len: usize,
@@ -105,7 +116,7 @@ impl Stream {
 
     /// Returns the number of bytes that are kept.
     pub(super) fn len(&self) -> usize {
-        self.pending.len() + self.history.len() + self.waiting_len
+        self.pending.len() + self.history.len() + self.waiting_len + self.tap.bytes.len()
     }
 
     /// Frees what waits and what has been inspected, and adds no further segment. Returns true the first time.
@@ -148,6 +159,26 @@ impl Stream {
         true
     }
 
+    /// Removes and returns the copied bytes up to a sequence number; all of them without one.
+    pub(super) fn take_tapped(&mut self, up_to: Option<u32>) -> Vec<u8> {
+        let bytes = &mut self.tap.bytes;
+        let unacknowledged = match (up_to, self.next) {
+            // a number far ahead, or one without a stream, acknowledges all
+            (Some(up_to), Some(next)) => match next.wrapping_sub(up_to) {
+                behind if behind <= u32::MAX / 2 => (behind as usize).min(bytes.len()),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        let rest = bytes.split_off(bytes.len() - unacknowledged);
+        std::mem::replace(bytes, rest)
+    }
+
+    /// Returns true if segments wait for missing bytes.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Removes and returns the bytes that have not been inspected, if there are any.
     pub(super) fn take(&mut self) -> Option<Chunk> {
         if self.pending.is_empty() {
@@ -171,6 +202,9 @@ impl Stream {
 
     fn append(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
+        if self.tap.open && !self.tap.gap {
+            self.tap.bytes.extend_from_slice(bytes);
+        }
         self.next = self.next.map(|next| next.wrapping_add(bytes.len() as u32));
     }
 
@@ -219,6 +253,7 @@ impl Stream {
         if let Some(first) = self.waiting.iter().map(|s| s.seq.wrapping_sub(next)).min() {
             self.next = Some(next.wrapping_add(first));
             self.before_gap = self.take();
+            self.tap.gap = true;
             self.history.clear();
             self.fill(overlap);
         }

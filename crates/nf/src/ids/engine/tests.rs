@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use testkit::wire::{TcpFlags, build};
 
-fn options() -> Options {
+pub(super) fn options() -> Options {
     Options {
         prevent: false,
         checksums: true,
@@ -20,7 +20,7 @@ fn options() -> Options {
 
 const ORDER: [Action; 4] = [Action::Pass, Action::Drop, Action::Reject, Action::Alert];
 
-fn engine(text: &str, options: Options) -> Engine {
+pub(super) fn engine(text: &str, options: Options) -> Engine {
     engine_in_order(text, options, &ORDER, None)
 }
 

@@ -8,6 +8,9 @@ use crate::ids::rule::operand::Operand;
 const MAX_STEPS: u32 = 3000;
 const BYTES_PER_STEP: usize = 256;
 
+/// Largest number of digits of a number whose length an option does not give.
+const MAX_DIGITS: usize = 23;
+
 /// Returns true if all options of a list match the buffer, and bytes behind the first `repeated` ones are part of the match.
 pub(super) fn matches(list: &[Match], buffer: &[u8], repeated: usize, variables: &mut Vec<u64>) -> bool {
     Verifier { buffer, repeated, variables, steps: MAX_STEPS }.run(list, 0, 0)
@@ -187,7 +190,14 @@ impl Verifier<'_> {
         if start >= self.buffer.len() {
             return None;
         }
-        let bytes = self.buffer.get(start..start.checked_add(len)?)?;
+        let mut bytes = self.buffer.get(start..start.checked_add(len)?)?;
+        if field.len == Operand::Number(0) && field.text_base.is_some() {
+            // as many digits as there are
+            let text = self.buffer.get(start..).unwrap_or_default();
+            let end = text.iter().take(MAX_DIGITS).take_while(|byte| byte.is_ascii_hexdigit()).count();
+            bytes = text.get(..end)?;
+        }
+        let len = bytes.len();
         let read = match field.text_base {
             _ if len == 0 => 0,
             Some(base) => {
@@ -265,6 +275,7 @@ mod tests {
             (r#"byte_test:2,=,0x6261,0,little;"#, "ab", true),
             (r#"byte_test:2,!=,12,0,string,dec;"#, "12", false),
             (r#"byte_test:1,=,6,0,bitmask 0xf0;"#, "a", true),
+            (r#"byte_test:0,>=,1234,0,string,dec;"#, "1234;", true),
             (r#"byte_jump:1,0,string,dec; content:"x"; within:1;"#, "3abcx", true),
             (r#"byte_extract:1,0,n,string,dec; content:"x"; offset:n; depth:1;"#, "3abx", true),
             (

@@ -1,6 +1,7 @@
 //! Parsing of rule files.
 
 use super::address::{Addresses, Ports, Variables};
+use super::app::{AppProtocol, AppRule, Cursor, Field, Parsed};
 use super::bytes::{self, Match};
 use super::content::{Content, parse_bytes};
 use super::header::HeaderCheck;
@@ -95,11 +96,16 @@ impl Parser {
             "<>" => true,
             other => return Err(format!("{other}: not a direction")),
         };
+        let app_protocol = AppProtocol::parse(protocol);
         let rule = Rule {
             id: 0,
             action: action_of(action)?,
             reject_to: reject_to(action),
-            protocol: protocol_of(protocol)?,
+            protocol: match app_protocol {
+                Some(AppProtocol::Dns) => Protocol::Ip,
+                Some(_) => Protocol::Tcp,
+                None => protocol_of(protocol)?,
+            },
             src: Addresses::parse(src, &self.variables)?,
             dst: Addresses::parse(dst, &self.variables)?,
             src_ports: Ports::parse(src_ports, &self.variables)?,
@@ -117,9 +123,11 @@ impl Parser {
             noalert: false,
             threshold: None,
             buffers: vec![],
+            app: AppRule { protocol: app_protocol, ..AppRule::default() },
             variables: 0,
         };
-        let mut build = Builder { rule, buffer: Buffer::Payload, names: HashMap::new(), bits: &mut self.bits };
+        let cursor = Cursor::default();
+        let mut build = Builder { rule, buffer: Buffer::Payload, cursor, names: HashMap::new(), bits: &mut self.bits };
         for (name, value) in split_options(options)? {
             build.option(&name, value.as_deref()).map_err(|problem| format!("{name}: {problem}"))?;
         }
@@ -188,6 +196,8 @@ fn protocol_of(text: &str) -> Result<Protocol, String> {
 struct Builder<'a> {
     rule: Rule,
     buffer: Buffer,
+    /// Buffer of an application protocol, in place of the former if there is one.
+    cursor: Cursor,
     names: VariableNames,
     bits: &'a mut BitNumbers,
 }
@@ -198,6 +208,17 @@ impl Builder<'_> {
         if let Some(check) = HeaderCheck::parse(name, text) {
             self.rule.checks.push(check?);
             return Ok(());
+        }
+        if let Some(parsed) = self.cursor.option(&mut self.rule.app, name, value) {
+            match parsed? {
+                Parsed::Done => {}
+                Parsed::Move(field) => self.move_content(field)?,
+                Parsed::PushTo(field, option) => self.cursor.push_to(&mut self.rule.app, field, option)?,
+            }
+            return Ok(());
+        }
+        if name == "pkt_data" || name.ends_with(".hdr") {
+            self.cursor.leave()?;
         }
         let number = |text: &str| text.parse::<u32>().map_err(|_| format!("{text}: not a number"));
         let bits = &mut *self.bits;
@@ -216,7 +237,7 @@ impl Builder<'_> {
             "priority" => {
                 self.rule.priority = text.parse().ok().filter(|n| *n > 0).ok_or("write 1 to 255")?;
             }
-            "reference" | "metadata" | "target" => {}
+            "reference" | "metadata" | "target" | "prefilter" => {}
             "noalert" => self.rule.noalert = true,
             "alert" => self.rule.noalert = false,
             "flow" => self.rule.flow.extend(state::parse_flow(text)?),
@@ -237,7 +258,7 @@ impl Builder<'_> {
             "icmpv4.hdr" => self.buffer = Buffer::Icmpv4Header,
             "icmpv6.hdr" => self.buffer = Buffer::Icmpv6Header,
             "pkt_data" => self.buffer = Buffer::Payload,
-            "content" | "uricontent" if name == "content" => {
+            "content" => {
                 let (negated, quoted) = unquote(text)?;
                 self.push(Match::Content(Content { bytes: parse_bytes(quoted)?, negated, ..Content::default() }));
             }
@@ -281,16 +302,35 @@ impl Builder<'_> {
     }
 
     fn push(&mut self, option: Match) {
+        let Some(option) = self.cursor.push(&mut self.rule.app, option) else { return };
         match self.rule.buffers.iter_mut().find(|(buffer, _)| *buffer == self.buffer) {
             Some((_, list)) => list.push(option),
             None => self.rule.buffers.push((self.buffer, vec![option])),
         }
     }
 
+    /// Moves the last content to a buffer of an application protocol.
+    fn move_content(&mut self, field: Field) -> Result<(), String> {
+        let at = self.rule.buffers.iter().position(|(buffer, _)| *buffer == self.buffer);
+        let is_content = |option: &Match| matches!(option, Match::Content(_));
+        let at = at.and_then(|at| Some((at, self.rule.buffers.get(at)?.1.iter().rposition(is_content)?)));
+        let Some((at, n)) = at.filter(|_| self.cursor.last.is_none() && self.buffer == Buffer::Payload) else {
+            return Err("no content precedes".into());
+        };
+        let option = self.rule.buffers[at].1.remove(n);
+        if self.rule.buffers[at].1.is_empty() {
+            self.rule.buffers.remove(at);
+        }
+        self.cursor.push_to(&mut self.rule.app, field, option)
+    }
+
     fn modifier(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let names = &self.names;
-        let list = self.rule.buffers.iter_mut().find(|(buffer, _)| *buffer == self.buffer);
-        let last = list.and_then(|(_, list)| {
+        let list = match self.cursor.last {
+            Some(n) => self.rule.app.buffers.get_mut(n).map(|buffer| &mut buffer.options),
+            None => self.rule.buffers.iter_mut().find(|(buffer, _)| *buffer == self.buffer).map(|(_, list)| list),
+        };
+        let last = list.and_then(|list| {
             list.iter_mut().rev().find_map(|option| if let Match::Content(c) = option { Some(c) } else { None })
         });
         let content = last.ok_or("no content precedes")?;
@@ -348,9 +388,18 @@ impl Builder<'_> {
             return Err("sid is missing or 0".into());
         }
         self.rule.variables = self.names.len();
+        self.cursor.finish(&mut self.rule.app, &self.rule.flow)?;
         let protocol = self.rule.protocol;
-        if let Some((_, list)) = self.rule.buffers.iter().find(|(_, list)| list.len() > MAX_MATCHES) {
-            return Err(format!("the rule has {} payload options, at most {MAX_MATCHES} are possible", list.len()));
+        let lens = self.rule.buffers.iter().map(|(_, list)| list.len());
+        let lens = lens.chain(self.rule.app.buffers.iter().map(|buffer| buffer.options.len()));
+        if let Some(len) = lens.max().filter(|len| *len > MAX_MATCHES) {
+            return Err(format!("the rule has {len} payload options, at most {MAX_MATCHES} are possible"));
+        }
+        if let Some(app) = self.rule.app.protocol
+            && (matches!(protocol, Protocol::Icmp | Protocol::Sctp)
+                || protocol == Protocol::Udp && app != AppProtocol::Dns)
+        {
+            return Err(format!("{}: the protocol of the rule does not carry it", app.name()));
         }
         for (buffer, _) in &self.rule.buffers {
             let fits = match buffer {
@@ -441,7 +490,7 @@ mod tests {
             "nocase",
             "content:\"ab\"; depth:1",
             "content:\"a\"; offset:1; distance:1",
-            "http.uri; content:\"a\"",
+            "http2.header_name; content:\"a\"",
             "geoip:src,DE",
             "pcre:\"/(?=a)/\"",
             "pcre:\"/(a)\\1/\"",
