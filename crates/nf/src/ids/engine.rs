@@ -345,10 +345,9 @@ impl Engine {
         if let Some(chunk) = chunk {
             flow.streams[direction].keep(chunk);
         }
-        if packet.is_tcp() && packet.valid {
-            if packet.tcp_flags() & 4 != 0 || flow.ended == [true; 2] {
-                flow.tcp = TcpState::Closed;
-            }
+        let is_reset = packet.tcp_flags() & 4 != 0;
+        if packet.is_tcp() && packet.valid && (is_reset || flow.ended == [true; 2]) {
+            flow.tcp = TcpState::Closed;
         }
         verdict
     }
