@@ -161,9 +161,9 @@ fn latency_beside_a_download_is_that_of_the_kernel() {
     }
     let hosts = hosts("codel");
     let [home, remote, between] = &hosts;
-    let mut ratio = f64::INFINITY;
+    let mut ratios = vec![];
     for _ in 0..3 {
-        let (mut ours, mut others) = (0.0, 0.0);
+        let (mut ours, mut others, mut is_full) = (0.0, 0.0, true);
         print_header();
         for _ in 0..ROUNDS {
             let Some(other) = kernel([home, remote, between], 5) else {
@@ -174,12 +174,18 @@ fn latency_beside_a_download_is_that_of_the_kernel() {
             other.print("kernel");
             own.print("schedule");
             (ours, others) = (ours + own.mean(), others + other.mean());
+            is_full &= own.rate > 85.0 && other.rate > 85.0;
         }
-        ratio = ratio.min(ours / others);
         println!("mean latency of schedule / kernel: {:.2}", ours / others);
-        if ratio <= 1.1 {
+        // where CPUs limit the download, packets wait for them and not in the queue
+        ratios.extend(is_full.then_some(ours / others));
+        if ratios.last().is_some_and(|ratio| *ratio <= 1.1) {
             return;
         }
     }
-    panic!("{ratio:.2} times the latency of the kernel");
+    if ratios.is_empty() {
+        eprintln!("skipped: the CPUs are too slow or too busy for 100 Mbit/s");
+        return;
+    }
+    panic!("latency of schedule / kernel: {ratios:.2?}");
 }
