@@ -23,6 +23,7 @@ fn main() {
         "memory",
         "monitor",
         "nat",
+        "police",
         "ring",
         "router",
         "router6",
@@ -40,7 +41,7 @@ fn main() {
     // what only the baselines use of DPDK
     let libdir = pkg_config::get_variable("libdpdk", "libdir").expect("libdpdk.pc names its libdir");
     println!("cargo:rustc-link-search=native={libdir}");
-    for name in ["fib", "rib", "acl", "hash", "ring"] {
+    for name in ["fib", "rib", "acl", "hash", "meter", "ring"] {
         println!("cargo:rustc-link-lib=static:-bundle=rte_{name}");
     }
 }

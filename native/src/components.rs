@@ -6,6 +6,7 @@ mod classifier;
 mod flow_table;
 mod nat64;
 mod nf_loop;
+mod qos;
 #[path = "../../crates/nf/src/firewall/tests/sets.rs"]
 #[expect(dead_code, reason = "the tests of the firewall use all of it")]
 mod sets;
@@ -37,6 +38,7 @@ pub(crate) fn run(
     window::rows(&mut table)?;
     timers::rows(&mut table)?;
     nat64::rows(&mut table, pool);
+    qos::rows(&mut table, pool);
     adversarial::rows(&mut table, pool);
     Ok(table.rows)
 }

@@ -7,5 +7,6 @@ pub(crate) mod l2;
 pub(crate) mod maglev;
 pub(crate) mod monitor;
 pub(crate) mod nat44;
+pub(crate) mod police;
 pub(crate) mod router;
 pub(crate) mod spread;

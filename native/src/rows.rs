@@ -5,7 +5,7 @@ use crate::fresh::{Destinations, LIST};
 use crate::nfs::firewall::Rules;
 use crate::nfs::router::host_routes::Host;
 use crate::nfs::router::{RouteTable, Version};
-use crate::nfs::{chains, conntrack, l2, maglev, monitor, nat44, spread};
+use crate::nfs::{chains, conntrack, l2, maglev, monitor, nat44, police, spread};
 use crate::pair::{Pair, Ports, Row, node, worker};
 use crate::sample::{Compared, Cost, compare};
 use crate::{testpmd, verify};
@@ -136,6 +136,13 @@ pub(crate) fn run(eal: Eal, pool: &Arc<Mempool>, only: &str, pairs: usize) -> an
         for flows in [1, 10_000, 1_000_000] {
             let native = monitor::Native::new();
             rows.add(&mut bench, &pair, &PacketSource::Fresh(flows, monitor::destinations(flows)), native.state())?;
+        }
+    }
+    if selected(police::NAME) {
+        police::verify_output(&bench.pool)?;
+        for flows in [1, 10_000, 1_000_000] {
+            let (pair, native) = (police::green(), police::Native::green());
+            rows.add(&mut bench, &pair, &PacketSource::Fresh(flows, police::sources(flows)), native.state())?;
         }
     }
     if selected(nat44::NAME) {

@@ -46,6 +46,7 @@ mod processes;
 mod profiles;
 mod proxy;
 mod punt;
+mod queue_latency;
 mod reload;
 mod reload_sandboxes;
 mod reload_state;

@@ -258,7 +258,7 @@ fn many_subscribers_have_equal_shares() {
     }
     let waiting = nf.held();
     assert!(waiting > 80_000, "{waiting}");
-    assert!(bytes.iter().all(|bytes| *bytes <= 1000), "nobody has a second turn before all had one");
+    assert!(bytes.iter().all(|bytes| *bytes <= 1000), "a second turn begins before the first of all has ended");
     let served = bytes.iter().filter(|bytes| **bytes == 1000).count() as f64;
     let sent: usize = bytes.iter().sum();
     assert!((sent as f64 - 1000.0 * served).abs() <= 2000.0, "{sent} bytes of {served}");
