@@ -332,3 +332,15 @@ fn handshakes_of_tls_are_inspected() {
         }
     }
 }
+
+#[test]
+fn the_side_that_answers_is_the_server() {
+    let rules = numbered(&["http.uri; content:\"/a\"", "http.stat_code; content:\"200\""]);
+    let mut engine = engine(&rules, false);
+    engine.options.midstream = true;
+    let mut connection = Connection { engine, alerts: vec![], next: [100, 500] };
+    connection.data(0, [&b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..]]);
+    connection.data(1, [&b"GET /a HTTP/1.1\r\n\r\n"[..]]);
+    connection.data(0, [&b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..]]);
+    assert_eq!(connection.finish(), [1, 2, 2]);
+}
