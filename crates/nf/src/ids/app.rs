@@ -200,6 +200,9 @@ pub(super) struct AppFlow {
     ports: [u16; 2],
     halves: [Half; 2],
     requests: http::Requests,
+    /// True if the side that the flow has as its client is the server, as its first packet is not the first of the
+    /// connection.
+    reversed: bool,
     /// True once bytes are not parsed any more.
     stopped: bool,
     held: usize,
@@ -219,6 +222,7 @@ impl AppFlow {
             ports,
             halves: Default::default(),
             requests: http::Requests::default(),
+            reversed: false,
             stopped: false,
             held: 0,
             statistics,
@@ -318,6 +322,7 @@ impl AppFlow {
             ];
             if let Some((protocol, _)) = verdicts.iter().find(|(_, verdict)| *verdict == Verdict::Match) {
                 self.detection = Detection::Known(*protocol);
+                self.reversed = is_reversed(*protocol, self.halves.each_ref().map(|half| &half.input[..]));
                 return;
             }
             let undecided = verdicts.iter().any(|(_, verdict)| *verdict == Verdict::NeedMore);
@@ -336,9 +341,10 @@ impl AppFlow {
             return;
         }
         let mut truncated = 0;
-        for (direction, half) in self.halves.iter_mut().enumerate() {
+        let order = if self.reversed { [1, 0] } else { [0, 1] };
+        for (direction, to_client) in order.into_iter().zip([false, true]) {
+            let Some(half) = self.halves.get_mut(direction) else { continue };
             let Half { input, messages, http, tls, ended, waits } = half;
-            let to_client = direction == 1;
             match protocol {
                 AppProtocol::Http => {
                     truncated += http.parse(input, messages, to_client, *ended, &mut self.requests, options);
@@ -387,9 +393,9 @@ impl AppFlow {
     }
 
     /// Returns an inspected message; further bytes are added to it if it is incomplete.
-    pub(super) fn put_back(&mut self, message: Message) {
+    pub(super) fn put_back(&mut self, direction: usize, message: Message) {
         if !message.complete
-            && let Some(half) = self.halves.get_mut(usize::from(message.to_client))
+            && let Some(half) = self.halves.get_mut(direction)
         {
             half.messages.push_front(message);
         }
@@ -399,6 +405,17 @@ impl AppFlow {
     pub(super) fn inspected(&mut self) {
         self.account();
     }
+}
+
+/// Returns true if the first bytes of client and server are those of a server and client.
+fn is_reversed(protocol: AppProtocol, inputs: [&[u8]; 2]) -> bool {
+    // true for the bytes of a server, `None` if there are none
+    let [client, server] = inputs.map(|input| match protocol {
+        AppProtocol::Http if !input.is_empty() => Some(http::is_response(input)),
+        AppProtocol::Tls => input.get(5).map(|kind| *kind == tls::SERVER_HELLO),
+        _ => None,
+    });
+    client.or(server.map(|is_server| !is_server)).unwrap_or(false)
 }
 
 /// Returns the first record of a client of TLS.
@@ -442,7 +459,7 @@ mod tests {
                 message.prepare();
                 inspections += 1;
                 longest = message.values(Field::HttpRequestBody).map(<[u8]>::len).max().unwrap_or(0);
-                flow.put_back(message);
+                flow.put_back(0, message);
             }
         }
         assert_eq!((longest, statistics.truncated(), flow.is_idle()), (MAX_BODY, 1, true));
@@ -469,7 +486,7 @@ mod tests {
                 flow.feed(*direction, bytes, options);
                 while let Some(mut message) = flow.next(*direction, options) {
                     message.prepare();
-                    flow.put_back(message);
+                    flow.put_back(*direction, message);
                 }
                 let mut datagrams = AppFlow::new([4000, 53], statistics.clone());
                 datagrams.datagram(0, bytes, options);

@@ -7,6 +7,8 @@ use crate::dpi::protocol::Verdict;
 use crate::ids::rule::app::{AppProtocol, Field};
 use std::collections::VecDeque;
 
+/// Longest method in bytes.
+const MAX_METHOD: usize = 64;
 /// Largest number of fields of a head; further ones are in `http.header.raw` only.
 const MAX_FIELDS: usize = 1024;
 /// Longest line with the length of a chunk in bytes.
@@ -56,6 +58,8 @@ pub(super) struct Parser {
     state: State,
     /// Bytes of an incomplete head in which its end has been searched.
     searched: usize,
+    /// True once the first line has been checked.
+    has_line: bool,
     /// Length of the trailer so far.
     trailer: usize,
     /// True if the body exceeds its limit.
@@ -79,6 +83,22 @@ pub(super) fn recognise(payload: &[u8], verdict: Verdict) -> Verdict {
         [version, code, ..] if is_version(version) && code.iter().all(u8::is_ascii_digit) => Verdict::Match,
         [method, _, .., version] if is_version(version) && is_token(method) => Verdict::Match,
         _ => verdict,
+    }
+}
+
+/// Returns true if the bytes begin with the status line of a response.
+pub(super) fn is_response(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"HTTP/"))
+}
+
+/// Returns true if a line may be the first of a message.
+fn is_first_line(line: &[u8], to_client: bool) -> bool {
+    let line = line.trim_ascii_start();
+    let method = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let is_token = |byte: &u8| byte.is_ascii_graphic() && !b"\"(),/:;<=>?@[\\]{}".contains(byte);
+    match to_client {
+        true => is_response(line),
+        false => (1..=MAX_METHOD).contains(&method) && line.iter().take(method).all(is_token),
     }
 }
 
@@ -212,6 +232,17 @@ impl Parser {
             return start;
         }
         let limited = rest.get(..MAX_HEAD).unwrap_or(rest);
+        if !self.has_line
+            && let Some(end) =
+                limited.iter().skip(self.searched).position(|byte| *byte == b'\n').map(|at| self.searched + at)
+        {
+            self.has_line = true;
+            if !is_first_line(&limited[..end], to_client) {
+                // the connection carries something else
+                self.state = State::Stopped;
+                return rest.len();
+            }
+        }
         let end = end_of_head(limited, self.searched);
         self.searched = limited.len().saturating_sub(3);
         let has_line = || limited.contains(&b'\n');
@@ -221,7 +252,7 @@ impl Parser {
             None if ended && has_line() => (limited, true),
             None => return 0,
         };
-        self.searched = 0;
+        (self.searched, self.has_line) = (0, false);
         let parsed = Head::parse(head);
         let mut message = Message::new(AppProtocol::Http, to_client);
         parsed.fill(&mut message, options);
@@ -305,7 +336,7 @@ impl<'a> Head<'a> {
 
     /// Returns method, target and protocol of a request.
     fn request(&self) -> (&'a [u8], &'a [u8], Option<&'a [u8]>) {
-        let line = self.line;
+        let line = self.line.trim_ascii_start();
         let method = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
         let (method, rest) = line.split_at(method);
         let rest = rest.trim_ascii();

@@ -25,7 +25,7 @@ const APPLICATION_DATA: u8 = 23;
 
 /// Types of handshake messages.
 const CLIENT_HELLO: u8 = 1;
-const SERVER_HELLO: u8 = 2;
+pub(super) const SERVER_HELLO: u8 = 2;
 const CERTIFICATE: u8 = 11;
 const SERVER_HELLO_DONE: u8 = 14;
 

@@ -300,7 +300,7 @@ impl Engine {
             verdict = worse(verdict, self.evaluate(now, packet, flow, input, alerts));
             matched.append(&mut self.app.matched);
             message.matched = matched;
-            app.put_back(message);
+            app.put_back(direction, message);
         }
         if inspected {
             app.inspected();

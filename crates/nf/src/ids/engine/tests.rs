@@ -38,7 +38,7 @@ fn engine_in_order(text: &str, options: Options, order: &[Action], before: Optio
 /// Alerts by packet number, from 1 on, and signature.
 type Alerts = BTreeMap<(u64, u32), u64>;
 
-fn ethernet(record: &pcap::Record<'_>) -> Option<Vec<u8>> {
+pub(super) fn ethernet(record: &pcap::Record<'_>) -> Option<Vec<u8>> {
     let with = |ip: &[u8]| {
         let kind = if ip.first()? >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
         Some([&[0; 12][..], &kind, ip].concat())

@@ -155,6 +155,16 @@ fn long_heads_are_inspected_up_to_the_limit() {
 }
 
 #[test]
+fn bytes_that_are_no_message_end_the_parsing() {
+    let requests = b"GET /a HTTP/1.1\r\n\r\n\x00\x01{}\r\n\r\nGET /b HTTP/1.1\r\n\r\n";
+    let responses = b"HTTP/1.1 204 None\r\n\r\nrubbish\r\n\r\n";
+    for chunk in [1, 5, 100] {
+        let [requests, responses] = parse(requests.chunks(chunk), responses.chunks(chunk));
+        assert_eq!((requests.len(), responses.len()), (1, 1));
+    }
+}
+
+#[test]
 fn recognises_first_lines() {
     for line in ["FOO /x HTTP/1.1\r\n", "GET /x y HTTP/1.0 \r\n", "http/1.1 200\r\n", "\r\nGET / HTTP/1.1\n"] {
         assert_eq!(recognise(line.as_bytes(), Verdict::NoMatch), Verdict::Match, "{line}");

@@ -1,5 +1,6 @@
 use super::*;
-use crate::ids::engine::{Options, tests};
+use crate::ids::engine::Options;
+use crate::ids::engine::tests::{self, ethernet};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
@@ -318,4 +319,103 @@ fn handshakes_of_tls_are_inspected() {
             assert_eq!(connection.finish(), [1, 2, 3, 4, 7], "segments of {chunk} bytes");
         }
     }
+}
+
+#[test]
+fn the_side_that_answers_is_the_server() {
+    let rules = numbered(&["http.uri; content:\"/a\"", "http.stat_code; content:\"200\""]);
+    let mut engine = engine(&rules, false);
+    engine.options.midstream = true;
+    let mut connection = Connection { engine, alerts: vec![], next: [100, 500] };
+    connection.data(0, [&b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..]]);
+    connection.data(1, [&b"GET /a HTTP/1.1\r\n\r\n"[..]]);
+    connection.data(0, [&b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"[..]]);
+    assert_eq!(connection.finish(), [1, 2, 2]);
+}
+
+/// Captures whose buffers are compared with the fields of tshark.
+const CAPTURES: &[&str] = &[
+    "443-curl.pcap",
+    "bad-dns-traffic.pcap",
+    "dns_exfiltration.pcap",
+    "http-lines-split.pcap",
+    "http.pcapng",
+    "http_starting_with_reply.pcapng",
+    "quickplay.pcap",
+    "tls-rdn-extract.pcap",
+    "tls_2_reasms_b.pcapng",
+    "tls_certificate_too_long.pcap",
+];
+
+/// Fields of tshark, and the buffers with the same values.
+const SAME: &[(&str, &str)] = &[
+    ("http.request.uri", "http.uri.raw"),
+    ("http.host", "http.host.raw"),
+    ("http.user_agent", "http.user_agent"),
+    ("http.response.code", "http.stat_code"),
+    ("tls.handshake.extensions_server_name", "tls.sni"),
+    ("tls.handshake.ja3", "ja3.hash"),
+    ("tls.handshake.ja3s", "ja3s.hash"),
+    ("dns.qry.name", "dns.query"),
+];
+
+/// Returns the values of a capture by keyword, each with its number; `None` without tshark.
+fn values_of_tshark(file: &std::path::Path) -> Option<std::collections::BTreeMap<(&'static str, String), u64>> {
+    let mut command = std::process::Command::new("tshark");
+    command.args(["-n", "-T", "fields", "-E", "separator=/t", "-E", "aggregator=|", "-r"]).arg(file);
+    SAME.iter().for_each(|(field, _)| {
+        command.args(["-e", field]);
+    });
+    command.args(["-e", "dns.flags.response", "-e", "frame.protocols"]);
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    let mut values = std::collections::BTreeMap::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let columns: Vec<_> = line.split('\t').collect();
+        let [fields @ .., response, protocols] = &columns[..] else { continue };
+        let is_other = ["quic", "dtls", "mdns", "llmnr", "ssdp"].iter().any(|other| protocols.contains(other));
+        for ((_, keyword), column) in SAME.iter().zip(fields) {
+            let is_query = *keyword != "dns.query" || response.starts_with('0') || *response == "False";
+            for value in column.split('|').filter(|value| !value.is_empty() && !is_other && is_query) {
+                *values.entry((*keyword, value.to_owned())).or_default() += 1;
+            }
+        }
+    }
+    Some(values)
+}
+
+#[test]
+fn buffers_have_the_values_that_tshark_finds() {
+    let data =
+        std::env::var_os("BONDSTONE_DATA").map_or_else(|| "../../../shared/data".into(), std::path::PathBuf::from);
+    let mut compared = 0;
+    for name in CAPTURES {
+        let file = data.join("dpi").join(name);
+        let Some(values) = Some(&file).filter(|file| file.exists()).and_then(|file| values_of_tshark(file)) else {
+            println!("skipped: {} or tshark is missing", file.display());
+            continue;
+        };
+        let rules: String = (values.keys().zip(1..))
+            .map(|((keyword, value), sid)| {
+                let hex: String = value.bytes().take(255).map(|byte| format!("{byte:02x} ")).collect();
+                let len = value.len();
+                format!("alert ip any any -> any any ({keyword}; content:\"|{hex}|\"; startswith; bsize:{len}; sid:{sid};)\n")
+            })
+            .collect();
+        let mut engine = engine(&rules, false);
+        engine.options.midstream = true;
+        let mut reader = pcap::Reader::open(&file).unwrap();
+        let mut alerts = vec![];
+        while let Ok(Some(record)) = reader.next() {
+            if let Some(frame) = ethernet(&record) {
+                engine.inspect(Duration::from_nanos(record.timestamp_ns), &frame, &mut alerts);
+            }
+        }
+        engine.finish(Duration::ZERO, &mut alerts);
+        for ((value, expected), sid) in values.iter().zip(1u32..) {
+            let found = alerts.iter().filter(|alert| engine.rule(alert.rule).unwrap().sid == sid).count() as u64;
+            assert_eq!(found, *expected, "{name}: {value:?}");
+            compared += found;
+        }
+    }
+    println!("{compared} values are the same");
 }
