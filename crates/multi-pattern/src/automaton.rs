@@ -9,7 +9,7 @@ use aho_corasick::{Anchored, PatternID, Span};
 use std::sync::Arc;
 
 /// Largest size of a DFA in bytes; beyond, a slower automaton of a tenth of the size is built.
-const DFA_BYTES: usize = 64 << 20;
+const DFA_BYTES: usize = 32 << 20;
 
 /// Automata of the literals with and without regard to case.
 #[derive(Debug)]

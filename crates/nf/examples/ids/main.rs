@@ -163,8 +163,6 @@ fn measure(nfs: &mut [Harness; 3], samples: &[Vec<Vec<u8>>]) -> [f64; 3] {
 fn rate(count: usize, with_generated_rules: bool) {
     let mut random = Random::new(SEED + 1);
     let contents: Vec<(String, bool)> = (0..count).map(|_| (random.text(8, 40), random.below(2) == 0)).collect();
-    let literals: Vec<_> =
-        contents.iter().map(|(text, nocase)| Literal { bytes: text.as_bytes(), nocase: *nocase }).collect();
     let lines = contents.iter().enumerate().map(|(n, (text, nocase))| {
         let nocase = if *nocase { " nocase;" } else { "" };
         format!("alert ip any any -> any any (flow:to_server; content:\"{text}\";{nocase} sid:{};)\n", n + 1)
@@ -180,6 +178,11 @@ fn rate(count: usize, with_generated_rules: bool) {
             println!("{e}");
             continue;
         }
+        // as the NF searches with this engine
+        let literal =
+            |(text, nocase): &'_ (String, bool)| (text.as_bytes().to_vec(), *nocase || engine == Engine::AhoCorasick);
+        let literals: Vec<_> = contents.iter().map(literal).collect();
+        let literals: Vec<_> = literals.iter().map(|(bytes, nocase)| Literal { bytes, nocase: *nocase }).collect();
         let patterns = Patterns::compile(engine, &literals).expect("valid literals");
         for (kind, from, handshakes, samples) in
             [("TCP", TCP_PAYLOAD, &handshakes[..], &tcp), ("UDP", UDP_PAYLOAD, &[], &udp)]

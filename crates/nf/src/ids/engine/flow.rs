@@ -132,9 +132,9 @@ impl Flows {
     }
 
     /// Removes and returns all flows.
-    pub(super) fn drain(&mut self) -> Vec<Box<Flow>> {
+    pub(super) fn drain(&mut self) -> Vec<Flow> {
         self.order.clear();
-        let mut all: Vec<_> = self.flows.drain().map(|(_, flow)| flow).collect();
+        let mut all: Vec<_> = self.flows.drain().map(|(_, flow)| *flow).collect();
         all.sort_by_key(|flow| flow.id);
         all
     }

@@ -213,6 +213,11 @@ mod tests {
         for (port, expected) in [(80, true), (81, false), (1024, true), (2500, false), (65535, true)] {
             assert_eq!(ports.contains(port), expected, "{port}");
         }
+        for (text, bounds) in
+            [("any", (0, 65535)), ("[80,8080:8090,!81]", (80, 8090)), ("!80", (0, 65535)), (":9", (0, 9))]
+        {
+            assert_eq!(Ports::parse(text, &Variables::new()).unwrap().bounds(), bounds, "{text}");
+        }
         assert!(Ports::parse("70000", &Variables::new()).is_err() && Ports::parse("9:1", &Variables::new()).is_err());
     }
 }
