@@ -5,15 +5,15 @@
 
 use bondstone_fuzz::maybe_mutate;
 use graph::{
-    Blueprint, BuildContext, CommonDrop, Graph, Hop, HopPlan, Named, NewNode, Node, NodePlan, Origin, Replacement, Sink,
-    Target,
+    Blueprint, BuildContext, CommonDrop, Graph, Hop, HopPlan, Named, NewNode, Node, NodePlan, Origin, Replacement,
+    Sink, Target,
 };
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use packet::{BURST, Batch, HeapPool, Pool as _};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
-use wire::build::{self, Ip as _};
+use wire::build;
 use wire::{IpProtocol, TcpFlags, icmpv4, ipv4, tcp};
 
 static REGISTRY: LazyLock<graph::Registry> = LazyLock::new(nf::registry);
@@ -63,7 +63,8 @@ impl Sink for Count {
 /// Builds a node with some of the rules.
 fn node(u: &mut Unstructured<'_>, cx: &BuildContext, prevent: bool, aho_corasick: bool) -> Result<Box<dyn Node>> {
     let selected: u32 = if u.ratio(7, 8)? { u32::MAX } else { u.arbitrary()? };
-    let inline: Vec<_> = RULES.iter().enumerate().filter(|(n, _)| selected >> n & 1 != 0).map(|(_, rule)| rule).collect();
+    let inline: Vec<_> =
+        RULES.iter().enumerate().filter(|(n, _)| selected >> n & 1 != 0).map(|(_, rule)| rule).collect();
     let settings = serde_json::json!({
         "inline": inline,
         "mode": if prevent { "prevent" } else { "detect" },
@@ -115,7 +116,8 @@ fn frame(u: &mut Unstructured<'_>, next: &mut [[u32; 2]; 4]) -> Result<Vec<u8>> 
             let flags = TcpFlags(*u.choose(&[0x10, 0x10, 0x18, 0x10, 0x02, 0x12, 0x11, 0x14, 0x04, 0x00, 0x29])?);
             let shift = if u.ratio(1, 4)? { i32::from(u.arbitrary::<i8>()?) } else { 0 };
             let (seq, ack) = (next[flow][ours].wrapping_add_signed(shift), next[flow][theirs]);
-            let payload = text(u, if u.ratio(1, 8)? { 1400 } else { 40 })?;
+            let max = if u.ratio(1, 8)? { 1400 } else { 40 };
+            let payload = text(u, max)?;
             next[flow][ours] = seq.wrapping_add(payload.len() as u32).wrapping_add((u32::from(flags.0) >> 1) & 1);
             let list = if u.arbitrary()? { vec![tcp::TcpOption::Mss(536)] } else { vec![] };
             let options = tcp::options(&list).unwrap_or_default();
@@ -126,7 +128,10 @@ fn frame(u: &mut Unstructured<'_>, next: &mut [[u32; 2]; 4]) -> Result<Vec<u8>> 
                 segment.tcp_options(options).payload(&payload).to_vec()
             }
         }
-        8..=9 => build::udp4(src, dst, sport, dport).ttl(u.int_in_range(1..=64)?).payload(&text(u, 60)?).to_vec(),
+        8..=9 => {
+            let ttl = u.int_in_range(1..=64)?;
+            build::udp4(src, dst, sport, dport).ttl(ttl).payload(&text(u, 60)?).to_vec()
+        }
         10 => build::udp6(src6, dst6, sport, dport).payload(&text(u, 60)?).to_vec(),
         11..=12 => {
             // a fragment of a datagram of UDP or SCTP
@@ -151,7 +156,8 @@ fn frame(u: &mut Unstructured<'_>, next: &mut [[u32; 2]; 4]) -> Result<Vec<u8>> 
         }
         14 => {
             let inner = frame(u, next)?;
-            let (protocol, header): (u8, &[u8]) = *u.choose(&[(4, &[][..]), (41, &[]), (47, &[0, 0, 8, 0]), (47, &[0, 0, 0x65, 0x58])])?;
+            let (protocol, header): (u8, &[u8]) =
+                *u.choose(&[(4, &[][..]), (41, &[]), (47, &[0, 0, 8, 0]), (47, &[0, 0, 0x65, 0x58])])?;
             let from = if header == [0, 0, 0x65, 0x58] { 0 } else { 14 };
             let inner = [header, inner.get(from..).unwrap_or_default()].concat();
             build::ipv4(src, dst, IpProtocol(protocol)).payload(&inner[..inner.len().min(1600)]).to_vec()
