@@ -4,6 +4,7 @@ mod app;
 pub(super) mod decode;
 mod defrag;
 mod flow;
+mod messages;
 mod pattern_set;
 mod stream;
 mod threshold;
@@ -445,7 +446,7 @@ fn match_rule(
         Protocol::Sctp => packet.protocol == SCTP,
     };
     let matches = protocol
-        && app::applies(rule, flow, input)
+        && app::applies(rule, flow, input.message.is_some(), input.is_first_detected)
         && addresses_match(rule, packet)
         && rule.flow.iter().all(|option| flow_matches(*option, packet, input))
         && rule.checks.iter().all(|check| header_matches(check, packet))
@@ -455,7 +456,7 @@ fn match_rule(
     }
     let mut variables = vec![0; rule.variables];
     if let Some(message) = input.message {
-        return app::matches(rule, packet, message, &mut variables).then_some(true);
+        return app::matches(rule, message, |buffer| buffer_of(buffer, packet), &mut variables).then_some(true);
     }
     if rule.buffers.is_empty() {
         // a match of the application protocol alone is one of the flow

@@ -3,6 +3,7 @@ use crate::ids::engine::Options;
 use crate::ids::engine::tests::ethernet;
 use crate::ids::rule::Action;
 use crate::ids::rule::address::Variables;
+use crate::ids::rule::app::AppProtocol;
 use crate::ids::rule::parser::Parser;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -132,7 +133,7 @@ const MATCHING: &[&str] = &[
     "flow:to_client; file_data; strip_whitespace; content:\"compressedtext\"",
     "flow:to_client; http.header; content:\"Server: server|0d 0a|\"",
     "http.stat_code; content:\"200\"; http.connection; absent",
-    "http.user_agent; absent:or_else; content:!\"nobody\"; http.method; content:\"POST\"",
+    "http.user_agent; absent:or_else; content:!\"wget\"; http.method; content:\"POST\"",
 ];
 
 /// Rules that match nothing.
