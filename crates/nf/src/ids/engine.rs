@@ -365,7 +365,9 @@ impl Engine {
         }
         candidates.sort_unstable();
         candidates.dedup();
-        let (mut verdict, mut reported) = (Verdict::Forward, 0);
+        // the limit is one of a packet and the messages that are inspected with it
+        let mut reported = if input.message.is_some() { self.app.reported } else { 0 };
+        let mut verdict = Verdict::Forward;
         for n in &candidates {
             let Some(rule) = self.rules.get(*n as usize) else { continue };
             let Some(by_stream) = match_rule(rule, packet, flow, &self.xbits, &input, now) else { continue };
@@ -416,6 +418,7 @@ impl Engine {
             }
         }
         self.candidates = candidates;
+        self.app.reported = reported;
         verdict
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct AppIndex {
     pub(super) statistics: Arc<AppStatistics>,
     /// Rules that have matched the message that is inspected.
     pub(super) matched: Vec<u32>,
+    /// Number of alerts of the current packet.
+    pub(super) reported: usize,
 }
 
 impl AppIndex {
@@ -69,6 +71,7 @@ impl AppIndex {
             options: AppOptions { fields, inline, raw },
             statistics: Arc::default(),
             matched: vec![],
+            reported: 0,
         })
     }
 

@@ -94,6 +94,9 @@ impl Engine {
     ) -> Verdict {
         let Some(mut app) = flow.app.take() else { return Verdict::Forward };
         let (mut verdict, mut inspected) = (Verdict::Forward, false);
+        if !is_packet {
+            self.app.reported = 0;
+        }
         while flow.action == FlowAction::Inspect
             && let Some(mut message) = app.next(direction, self.app.options)
         {
