@@ -15,7 +15,7 @@ use super::rule::app::AppProtocol;
 use super::rule::header::HeaderCheck;
 use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
 use super::rule::{Action, Buffer, Protocol, Rule};
-use app::AppIndex;
+use app::{AppIndex, AppState};
 use decode::{ICMP, ICMPV6, Packet, SCTP, TCP, UDP};
 use defrag::Fragments;
 use diagnostics::Diagnostic;
@@ -100,6 +100,7 @@ pub(super) struct Engine {
     /// Rules without a pattern.
     without_pattern: Vec<u32>,
     app: AppIndex,
+    app_state: AppState,
     options: Options,
     flows: Flows,
     thresholds: Thresholds,
@@ -127,6 +128,7 @@ impl Engine {
             patterns: PatternSet::new(payload_patterns(&rules))?,
             without_pattern,
             app: AppIndex::new(&rules, options.prevent)?,
+            app_state: AppState::default(),
             flows: Flows::new(options.flows),
             thresholds: Thresholds::default(),
             fragments: Fragments::default(),
@@ -147,7 +149,7 @@ impl Engine {
 
     /// Returns the numbers of the parsers of application protocols.
     pub(super) fn app_statistics(&self) -> &AppStatistics {
-        &self.app.statistics
+        &self.app_state.statistics
     }
 
     /// Inspects a frame and the packets of its tunnels; `None` if it is not IP.
@@ -366,7 +368,7 @@ impl Engine {
         candidates.sort_unstable();
         candidates.dedup();
         // the limit is one of a packet and the messages that are inspected with it
-        let mut reported = if input.message.is_some() { self.app.reported } else { 0 };
+        let mut reported = if input.message.is_some() { self.app_state.reported } else { 0 };
         let mut verdict = Verdict::Forward;
         for n in &candidates {
             let Some(rule) = self.rules.get(*n as usize) else { continue };
@@ -375,7 +377,7 @@ impl Engine {
                 continue;
             }
             if input.message.is_some() {
-                self.app.matched.push(*n);
+                self.app_state.matched.push(*n);
             }
             let matched = &mut flow.streams[usize::from(input.to_client)].matched;
             if !by_stream && input.added && input.chunk.is_none() && rule.uses_stream() && matched.len() < MAX_MATCHED {
@@ -418,7 +420,7 @@ impl Engine {
             }
         }
         self.candidates = candidates;
-        self.app.reported = reported;
+        self.app_state.reported = reported;
         verdict
     }
 }

@@ -25,6 +25,11 @@ pub(super) struct AppIndex {
     /// True if rules have conditions on application protocols.
     pub(super) used: bool,
     pub(super) options: AppOptions,
+}
+
+/// State of the parsers and of the inspection of messages, which does not depend on the rules.
+#[derive(Default)]
+pub(super) struct AppState {
     pub(super) statistics: Arc<AppStatistics>,
     /// Rules that have matched the message that is inspected.
     pub(super) matched: Vec<u32>,
@@ -69,9 +74,6 @@ impl AppIndex {
             without_pattern,
             used: rules.iter().any(|rule| !rule.app.is_empty()),
             options: AppOptions { fields, inline, raw },
-            statistics: Arc::default(),
-            matched: vec![],
-            reported: 0,
         })
     }
 

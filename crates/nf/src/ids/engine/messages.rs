@@ -23,7 +23,7 @@ impl Engine {
         }
         let options = self.app.options;
         let ports = [packet.src_port, packet.dst_port];
-        let statistics = &self.app.statistics;
+        let statistics = &self.app_state.statistics;
         let mut new = || Box::new(AppFlow::new(ports, statistics.clone()));
         match packet.protocol {
             UDP if !packet.payload.is_empty() => {
@@ -95,7 +95,7 @@ impl Engine {
         let Some(mut app) = flow.app.take() else { return Verdict::Forward };
         let (mut verdict, mut inspected) = (Verdict::Forward, false);
         if !is_packet {
-            self.app.reported = 0;
+            self.app_state.reported = 0;
         }
         while flow.action == FlowAction::Inspect
             && let Some(mut message) = app.next(direction, self.app.options)
@@ -119,7 +119,7 @@ impl Engine {
                 is_first_detected: false,
             };
             verdict = worse(verdict, self.evaluate(now, packet, flow, input, alerts));
-            matched.append(&mut self.app.matched);
+            matched.append(&mut self.app_state.matched);
             message.matched = matched;
             app.put_back(direction, message);
         }
@@ -138,7 +138,7 @@ impl Engine {
         if !self.app.used || flow.streams.iter().all(|stream| stream.tap.bytes.is_empty()) && flow.app.is_none() {
             return;
         }
-        let (options, statistics) = (self.app.options, &self.app.statistics);
+        let (options, statistics) = (self.app.options, &self.app_state.statistics);
         let ports = flow.ends.map(|(_, port)| port);
         let app = flow.app.get_or_insert_with(|| Box::new(AppFlow::new(ports, statistics.clone())));
         for side in 0..2 {
