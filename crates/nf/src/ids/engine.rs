@@ -5,6 +5,7 @@ mod candidates;
 pub(super) mod decode;
 mod defrag;
 mod flow;
+mod messages;
 mod pattern_set;
 mod rule_set;
 mod stream;
@@ -475,7 +476,10 @@ impl Engine {
     ) -> Verdict {
         let mut candidates = std::mem::take(&mut self.candidates);
         match input.message {
-            Some(message) => self.search_message(message, &mut candidates),
+            Some(message) => {
+                candidates.clear();
+                self.rule_set.app.search(&mut self.app.searchers, message, &mut candidates);
+            }
             None => self.collect(packet, &mut flow.streams[usize::from(input.to_client)], &input, &mut candidates),
         }
         let rule_set = &*self.rule_set;
@@ -569,7 +573,7 @@ fn match_rule(
         Protocol::Sctp => packet.protocol == SCTP,
     };
     let matches = protocol
-        && app::applies(rule, flow, input)
+        && app::applies(rule, flow, input.message.is_some(), input.is_first_detected)
         && addresses_match(rule, packet)
         && rule.flow.iter().all(|option| flow_matches(*option, packet, input))
         && rule.checks.iter().all(|check| header_matches(check, packet))
@@ -579,7 +583,7 @@ fn match_rule(
     }
     let mut variables = vec![0; rule.variables];
     if let Some(message) = input.message {
-        return app::matches(rule, packet, message, &mut variables).then_some(true);
+        return app::matches(rule, message, |buffer| buffer_of(buffer, packet), &mut variables).then_some(true);
     }
     if rule.buffers.is_empty() {
         // a match of the application protocol alone is one of the flow

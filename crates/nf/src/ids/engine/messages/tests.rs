@@ -1,6 +1,7 @@
 use super::*;
 use crate::ids::engine::Options;
 use crate::ids::engine::tests::{self, ethernet};
+use crate::ids::rule::app::AppProtocol;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
@@ -119,7 +120,7 @@ const MATCHING: &[&str] = &[
     "flow:to_client; file_data; strip_whitespace; content:\"compressedtext\"",
     "flow:to_client; http.header; content:\"Server: server|0d 0a|\"",
     "http.stat_code; content:\"200\"; http.connection; absent",
-    "http.user_agent; absent:or_else; content:!\"nobody\"; http.method; content:\"POST\"",
+    "http.user_agent; absent:or_else; content:!\"wget\"; http.method; content:\"POST\"",
 ];
 
 /// Rules that match nothing.
@@ -201,10 +202,14 @@ fn pipelined_requests_are_inspected_one_by_one() {
     connection.data(0, [&requests[..]]);
     assert_eq!(connection.finish(), [1, 1, 2, 2, 3, 3, 3]);
     // more than may wait at a time
-    let mut connection = Connection::new(engine(&rules, false));
     let many = b"GET /a HTTP/1.1\r\n\r\n".repeat(1000);
-    connection.data(0, many.chunks(1460));
-    assert_eq!(connection.finish().iter().filter(|sid| **sid == 1).count(), 1000);
+    for (limit, expected) in [(usize::MAX, 1000), (3, 2 * many.len().div_ceil(1460))] {
+        let mut engine = engine(&rules, false);
+        engine.options.max_alerts = limit;
+        let mut connection = Connection::new(engine);
+        connection.data(0, many.chunks(1460));
+        assert_eq!(connection.finish().iter().filter(|sid| **sid == 1).count(), expected, "{limit} alerts per packet");
+    }
 }
 
 #[test]
