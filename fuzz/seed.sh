@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 data=${BONDSTONE_DATA:-../../shared/data}
-mkdir -p corpus/{capture,chain_file,control_socket,dns,fpm,http,ids_rules,maglev,measure_text,nf,router,scenario,streams,tls,traffic_text,wire}
+mkdir -p corpus/{capture,chain_file,control_socket,dns,dpi,fpm,http,ids_rules,maglev,measure_text,nf,router,scenario,streams,tls,traffic_text,wire}
 
 for target in corpus/*; do
     seeds=seeds/$(basename "$target")
@@ -33,4 +33,6 @@ while IFS= read -r file; do
     head -c 1540 "$file" | tail -c +41 >"corpus/wire/$name"
     # Burst, spare buffers, a single NF (each in turn) with the settings of its example; then the capture.
     { printf '\37\40\0%b\1' "\\$((nf = (nf + 1) % 8))" && cat "$file"; } >"corpus/nf/$name"
+    # The settings of each list in turn; then the capture.
+    { printf '%b' "\\$((nf % 3))" && cat "$file"; } >"corpus/dpi/$name"
 done < <(find "$data/dpi" -name '*.pcap*' -size -9k | LC_ALL=C sort | head -n 60)

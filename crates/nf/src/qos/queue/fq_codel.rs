@@ -25,6 +25,13 @@ struct Flow<Q> {
     credit: i64,
 }
 
+impl<Q> Flow<Q> {
+    /// Returns its size when the longest flow is searched: bytes, and a byte for each packet, as frames may be empty.
+    fn size(&self) -> u64 {
+        self.fifo.bytes() + self.fifo.len() as u64
+    }
+}
+
 /// Queues of flows, served by deficit round robin in which new flows come first. A queue exists while it is in one of
 /// the two lists.
 pub(in crate::qos) struct FqCoDel<Q> {
@@ -74,13 +81,13 @@ impl<Q: Default> FqCoDel<Q> {
             self.new.push_back(number);
             Flow { fifo: Fifo::default(), codel: CoDel::default(), credit: parameters.quantum.into() }
         });
-        let before = flow.fifo.bytes();
+        let before = flow.size();
         flow.fifo.push(host, item, bytes, now);
-        self.longest.update(number, before, flow.fifo.bytes());
+        self.longest.update(number, before, flow.size());
         self.packets += 1;
         self.bytes += u64::from(bytes);
         let is_over = |packets: usize, bytes: u64| packets > limit.packets as usize || bytes > limit.bytes;
-        while is_over(self.packets, self.bytes) {
+        while self.packets != 0 && is_over(self.packets, self.bytes) {
             self.drop_from_longest(host, DropReason::QueueFull, DROP_BATCH);
         }
         if !is_over(self.packets.saturating_mul(2), self.bytes.saturating_mul(2)) {
@@ -98,12 +105,11 @@ impl<Q: Default> FqCoDel<Q> {
         most: usize,
     ) {
         let flows = &self.flows;
-        let number = self.longest.find(|| flows.iter().map(|(number, flow)| (flow.fifo.bytes(), *number)));
+        let number = self.longest.find(|| flows.iter().map(|(number, flow)| (flow.size(), *number)));
         let Some((number, longest)) = number.and_then(|number| Some((number, self.flows.get_mut(&number)?))) else {
             return;
         };
-        let before = longest.fifo.bytes();
-        let (enough, mut dropped) = (before.div_ceil(2), 0);
+        let (before, enough, mut dropped) = (longest.size(), longest.fifo.bytes().div_ceil(2), 0);
         for _ in 0..most {
             let Some((item, stamp)) = longest.fifo.pop(host) else { break };
             host.drop(reason, item);
@@ -113,7 +119,7 @@ impl<Q: Default> FqCoDel<Q> {
                 break;
             }
         }
-        self.longest.update(number, before, longest.fifo.bytes());
+        self.longest.update(number, before, longest.size());
         self.bytes -= dropped;
     }
 
@@ -138,9 +144,9 @@ impl<Q: Default> FqCoDel<Q> {
                 self.old.push_back(number);
                 continue;
             }
-            let (packets, bytes) = (flow.fifo.len(), flow.fifo.bytes());
+            let (size, packets, bytes) = (flow.size(), flow.fifo.len(), flow.fifo.bytes());
             let popped = flow.codel.pop(host, &parameters.codel, &mut flow.fifo, now);
-            self.longest.update(number, bytes, flow.fifo.bytes());
+            self.longest.update(number, size, flow.size());
             self.packets -= packets - flow.fifo.len();
             self.bytes -= bytes - flow.fifo.bytes();
             match popped {
@@ -215,6 +221,13 @@ mod tests {
         (0..991).for_each(|_| push(&mut queue, &mut host, 77, 1500, 0));
         assert_eq!((queue.len(), host.dropped.len()), (1001 - DROP_BATCH, DROP_BATCH));
         assert!(host.dropped.iter().all(|(reason, packet)| *reason == DropReason::QueueFull && packet.number == 77));
+    }
+
+    #[test]
+    fn a_queue_of_empty_frames_is_bounded() {
+        let (mut queue, mut host) = (FqCoDel::default(), TestHost::default());
+        (0..3000).for_each(|n| push(&mut queue, &mut host, n % 7, 0, 0));
+        assert!(queue.len() <= 1000 && queue.len() + host.dropped.len() == 3000);
     }
 
     #[test]
