@@ -18,7 +18,7 @@ impl LiveRules {
         let first = from.saturating_sub(1);
         self.with_counts(|rules, default_packets| {
             let total = rules.len();
-            let page = (first + 1..).zip(rules.skip(first).take(PAGE));
+            let page = (first.saturating_add(1)..).zip(rules.skip(first).take(PAGE));
             let rules: Vec<RuleEntry> =
                 page.map(|(number, (rule, packets))| RuleEntry { number, rule: rule.text.clone(), packets }).collect();
             let next = rules.last().map(|last| last.number + 1).filter(|next| *next <= total);
