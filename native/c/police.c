@@ -26,7 +26,7 @@ struct police {
 	struct rte_meter_srtcm_profile profile;
 	struct rte_meter_srtcm_params params;
 	uint32_t capacity, len;
-	uint64_t colours[RTE_COLORS], not_ip;
+	uint64_t colours[RTE_COLORS];
 };
 
 struct police *native_police_new(uint32_t capacity, uint64_t cir, uint64_t cbs, uint64_t ebs, uint64_t cycles_per_second)

@@ -17,9 +17,16 @@ pub(super) struct Pacer {
     full_at: u128,
 }
 
-/// State of a [`Pacer`], which is independent of its rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct FullAt(u128);
+/// Time from which a [`Pacer`] may send the next packet, in units of 2⁻³² ns: its state, whatever its rate and burst size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NextAt(i128);
+
+impl Default for NextAt {
+    /// That of a full bucket.
+    fn default() -> Self {
+        NextAt(i128::MIN)
+    }
+}
 
 impl Pacer {
     /// Creates a full bucket of `burst` bytes for a rate in bits per second, at least 1000.
@@ -47,14 +54,14 @@ impl Pacer {
 
     /// Returns a pacer of this rate and burst size in the state of another one.
     #[inline]
-    pub(super) fn resume(&self, full_at: FullAt) -> Self {
-        Pacer { full_at: full_at.0, ..*self }
+    pub(super) fn resume(&self, next: NextAt) -> Self {
+        Pacer { full_at: next.0.saturating_add(self.burst as i128).max(0) as u128, ..*self }
     }
 
     /// Returns the state.
     #[inline]
-    pub(super) fn full_at(&self) -> FullAt {
-        FullAt(self.full_at)
+    pub(super) fn next_at(&self) -> NextAt {
+        NextAt(self.full_at as i128 - self.burst as i128)
     }
 
     /// Returns true if the bucket is full at this time, as that of a new pacer is.
@@ -67,6 +74,18 @@ impl Pacer {
 mod tests {
     use super::*;
     use testkit::proptest::prelude::*;
+
+    #[test]
+    fn a_state_does_not_depend_on_rate_and_burst() {
+        let mut slow = Pacer::new(1_000_000, 1_000_000);
+        slow.send(0, 1_000_000);
+        let fast = Pacer::new(1_000_000_000, 0).resume(slow.next_at());
+        assert_eq!((slow.next(), fast.next(), fast.is_full(0)), (0, 0, true));
+        slow.send(0, 1000);
+        let fast = Pacer::new(1_000_000_000, 0).resume(slow.next_at());
+        assert_eq!((slow.next(), fast.next()), (8_000_000, 8_000_000));
+        assert!(slow.resume(NextAt::default()).is_full(0));
+    }
 
     proptest! {
         /// Compares with tokens as exact fractions: in units of bits · 10⁻⁹ at a whole rate in bit/s.

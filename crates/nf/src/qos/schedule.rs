@@ -125,8 +125,8 @@ impl ScheduleNode {
         (random::next(&mut self.random) >> 32) as u32
     }
 
-    /// Finds classes and subscribers of the packets of a batch, and reads what queueing them needs: of one step after
-    /// the other for all packets, so that they wait for memory together.
+    /// Finds class and subscriber of each packet of a batch, and reads the memory that queueing needs in one loop per step,
+    /// so that cache misses overlap.
     fn classify(&mut self, batch: &mut Batch, now: u64) -> [Classified; BURST] {
         let mut all = [Classified::default(); BURST];
         let (mut keys, mut n) = ([self.table.prepare(Tuple6::default()); BURST], 0);

@@ -158,7 +158,7 @@ impl Class {
         core::mem::swap(&mut self.waiting, &mut old.waiting);
         core::mem::swap(&mut self.gaps, &mut old.gaps);
         self.bytes = core::mem::take(&mut old.bytes);
-        self.pacer = self.pacer.resume(old.pacer.full_at());
+        self.pacer = self.pacer.resume(old.pacer.next_at());
     }
 
     /// Sends or queues a packet that has arrived.

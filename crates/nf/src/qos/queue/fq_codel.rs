@@ -43,12 +43,22 @@ pub(in crate::qos) struct FqCoDel<Q> {
     bytes: u64,
     /// The flow with most bytes, while the queue is full.
     longest: Largest,
+    /// Number of packets when the order of flows was last needed.
+    ordered_at: usize,
 }
 
 impl<Q> Default for FqCoDel<Q> {
     fn default() -> Self {
         let (new, old) = (VecDeque::new(), VecDeque::new());
-        FqCoDel { flows: HashMap::default(), new, old, packets: 0, bytes: 0, longest: Largest::default() }
+        FqCoDel {
+            flows: HashMap::default(),
+            new,
+            old,
+            packets: 0,
+            bytes: 0,
+            longest: Largest::default(),
+            ordered_at: 0,
+        }
     }
 }
 
@@ -90,8 +100,10 @@ impl<Q: Default> FqCoDel<Q> {
         while self.packets != 0 && is_over(self.packets, self.bytes) {
             self.drop_from_longest(host, DropReason::QueueFull, DROP_BATCH);
         }
-        if !is_over(self.packets.saturating_mul(2), self.bytes.saturating_mul(2)) {
+        // not below half of the limit: a scheduler drops from queues far below theirs
+        if self.packets < self.ordered_at / 2 {
             self.longest.forget();
+            self.ordered_at = 0;
         }
     }
 
@@ -104,6 +116,7 @@ impl<Q: Default> FqCoDel<Q> {
         reason: DropReason,
         most: usize,
     ) {
+        self.ordered_at = self.packets;
         let flows = &self.flows;
         let number = self.longest.find(|| flows.iter().map(|(number, flow)| (flow.size(), *number)));
         let Some((number, longest)) = number.and_then(|number| Some((number, self.flows.get_mut(&number)?))) else {

@@ -1,6 +1,6 @@
 //! The hierarchy of port, subscribers and classes.
 
-use crate::qos::pacer::{FullAt, Pacer};
+use crate::qos::pacer::{NextAt, Pacer};
 use crate::qos::queue::{ClassQueue, DropReason, Host, Largest, Parameters};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -8,6 +8,8 @@ use tables::flow::Tuple6;
 
 /// Time in nanoseconds for which a queue or a subscriber is kept after its last packet.
 const IDLE: u64 = 1_000_000_000;
+/// Largest number of packets that a packet makes the scheduler drop.
+const DROP_BATCH: usize = 64;
 
 /// Limits of a subscriber.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +59,7 @@ struct Subscriber<Q> {
     key: Tuple6,
     state: State,
     /// State of its rate limit.
-    full_at: FullAt,
+    next_at: NextAt,
     /// Bytes that it may still send in its turn.
     credit: i64,
     /// Packets in all queues.
@@ -138,7 +140,7 @@ impl<Q: Default> Scheduler<Q> {
     /// Takes the packets and subscribers of another scheduler whose classes have the same priorities.
     pub(super) fn take_over(&mut self, old: &mut Self) {
         core::mem::swap(self, old);
-        let resumed = |new: Pacer, before: Option<Pacer>| before.map_or(new, |before| new.resume(before.full_at()));
+        let resumed = |new: Pacer, before: Option<Pacer>| before.map_or(new, |before| new.resume(before.next_at()));
         self.port = old.port.map(|port| resumed(port, self.port));
         (self.limit, self.limits) = (old.limit, old.limits);
         core::mem::swap(&mut self.ranks, &mut old.ranks);
@@ -220,7 +222,7 @@ impl<Q: Default> Scheduler<Q> {
         let subscriber = Box::new(Subscriber {
             key,
             state: State::Idle,
-            full_at: FullAt::default(),
+            next_at: NextAt::default(),
             credit: self.limits.quantum.into(),
             packets: 0,
             used: now,
@@ -274,7 +276,7 @@ impl<Q: Default> Scheduler<Q> {
         self.packets = self.packets + after - before;
         if subscriber.state == State::Idle && subscriber.packets != 0 {
             self.clock = self.clock.max(now);
-            let pacer = self.limits.pacer.map(|pacer| pacer.resume(subscriber.full_at));
+            let pacer = self.limits.pacer.map(|pacer| pacer.resume(subscriber.next_at));
             subscriber.state = match pacer.map(|pacer| pacer.next()) {
                 Some(next) if next > now => {
                     self.waiting.push(Reverse((next, number)));
@@ -286,7 +288,12 @@ impl<Q: Default> Scheduler<Q> {
                 }
             };
         }
-        while self.packets > self.limit && self.drop_from_largest(host, DropReason::BufferFull) {}
+        // more than one only after a reload with a lower limit
+        for _ in 0..DROP_BATCH {
+            if self.packets <= self.limit || !self.drop_from_largest(host, DropReason::BufferFull) {
+                break;
+            }
+        }
         if self.packets <= self.limit / 2 {
             self.largest.forget();
         }
@@ -333,13 +340,13 @@ impl<Q: Default> Scheduler<Q> {
             let sent = subscriber.pop(host, parameters, &self.levels, &self.ranks, time);
             self.largest.update(number, before as u64, subscriber.packets as u64);
             self.packets -= before - subscriber.packets;
-            let mut pacer = self.limits.pacer.map(|pacer| pacer.resume(subscriber.full_at));
+            let mut pacer = self.limits.pacer.map(|pacer| pacer.resume(subscriber.next_at));
             if let Some((_, _, bytes)) = sent {
                 subscriber.credit -= i64::from(bytes);
                 subscriber.used = time;
                 if let Some(pacer) = &mut pacer {
                     pacer.send(time, bytes.into());
-                    subscriber.full_at = pacer.full_at();
+                    subscriber.next_at = pacer.next_at();
                 }
                 if let Some(port) = &mut self.port {
                     port.send(time, bytes.into());
@@ -375,7 +382,7 @@ impl<Q: Default> Scheduler<Q> {
             let is_idle = |used: u64| now.saturating_sub(used) >= IDLE;
             if subscriber.state == State::Idle
                 && is_idle(subscriber.used)
-                && limit.is_none_or(|pacer| pacer.resume(subscriber.full_at).is_full(now))
+                && limit.is_none_or(|pacer| pacer.resume(subscriber.next_at).is_full(now))
             {
                 removed(&subscriber.key);
                 *slot = None;
