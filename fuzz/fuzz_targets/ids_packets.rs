@@ -1,6 +1,6 @@
 //! Packets for `ids` with a rule for every option: connections with segments in any order, fragments, tunnels and IP options,
-//! some of them mutated, and rules that are replaced meanwhile. Every packet is accounted for, state stays within its
-//! limits, and in detect mode no packet is dropped.
+//! messages of HTTP, TLS and DNS, some of them mutated, and rules that are replaced meanwhile. Every packet is accounted
+//! for, and in detect mode no packet is dropped.
 #![no_main]
 
 use bondstone_fuzz::maybe_mutate;
@@ -50,6 +50,12 @@ const RULES: &[&str] = &[
     "alert sctp any any -> any any (content:\"a\"; flow:stateless,no_stream; sid:29;)",
     "alert ipv6 any any -> any any (flow:not_established; content:\"b\"; flow:no_frag; sid:30;)",
     "alert ip any any -> any any (flow:only_frag; sid:31;)",
+    "alert http any any -> any any (http.uri; content:\"a\"; http.header; content:\"b\"; nocase; file.data; content:\"c\"; sid:32;)",
+    "drop http any any -> any any (http.method; content:\"GET\"; http.host; content:\"b\"; http.cookie; absent; sid:33;)",
+    "alert http any any -> any any (http.response_body; url_decode; to_lowercase; content:\"ab\"; sid:34;)",
+    "alert tls any any -> any any (tls.sni; content:\"a\"; ja3.string; content:\"7\"; sid:35;)",
+    "alert tls any any -> any any (tls.version; content:\"1\"; tls.cert_subject; content:\"a\"; sid:36;)",
+    "alert dns any any -> any any (dns.query; dotprefix; content:\".com\"; endswith; sid:37;)",
 ];
 
 struct Count(u64);
@@ -62,7 +68,7 @@ impl Sink for Count {
 
 /// Builds a node with some of the rules.
 fn node(u: &mut Unstructured<'_>, cx: &BuildContext, prevent: bool, aho_corasick: bool) -> Result<Box<dyn Node>> {
-    let selected: u32 = if u.ratio(7, 8)? { u32::MAX } else { u.arbitrary()? };
+    let selected: u64 = if u.ratio(7, 8)? { u64::MAX } else { u.arbitrary()? };
     let inline: Vec<_> =
         RULES.iter().enumerate().filter(|(n, _)| selected >> n & 1 != 0).map(|(_, rule)| rule).collect();
     let settings = serde_json::json!({
@@ -77,6 +83,18 @@ fn node(u: &mut Unstructured<'_>, cx: &BuildContext, prevent: bool, aho_corasick
     Ok(factory.build(cx).expect("valid rules"))
 }
 
+/// Messages of application protocols, and beginnings of them.
+const MESSAGES: &[&[u8]] = &[
+    b"GET /a%62?c HTTP/1.1\r\nHost: b\r\nCookie: a\r\n\r\n",
+    b"POST /a HTTP/1.1\r\nHost: b\r\nContent-Length: 9\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 20\r\n\r\n\x1f\x8b\x08",
+    b"\x16\x03\x01\x00\x30\x01\x00\x00\x2c\x03\x03",
+    b"\x16\x03\x03\x00\x40\x02\x00\x00\x3c\x03\x03",
+    b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x01a\x03com\0\0\x01\0\x01",
+    b"\x12\x34\x81\x80\0\x01\0\x01\0\0\0\0\x01a\x03com\0\0\x01\0\x01\xc0\x0c\0\x01\0\x01",
+];
+
 /// Returns text of few letters, in which contents are often found.
 fn text(u: &mut Unstructured<'_>, max: usize) -> Result<Vec<u8>> {
     let len = u.int_in_range(0..=max)?;
@@ -87,6 +105,7 @@ fn text(u: &mut Unstructured<'_>, max: usize) -> Result<Vec<u8>> {
             1 => out.extend(std::iter::repeat_n(*u.choose(b"abcd")?, usize::from(u.arbitrary::<u8>()?))),
             2 => out.push(u.arbitrary()?),
             3 => out.extend_from_slice(b"123"),
+            4 => out.extend_from_slice(u.choose(MESSAGES)?),
             _ => out.push(*u.choose(b"abcdABx\n")?),
         }
         if u.is_empty() {
@@ -235,7 +254,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
 
 fn check(graph: &Graph, pool: &HeapPool, received: u64, out: &Count, prevent: bool) {
     let stats = graph.stats().next().expect("one node").1.clone();
-    assert_eq!(received, out.0 + stats.dropped(), "accounting");
+    assert_eq!(received + stats.created.get(), out.0 + stats.dropped(), "accounting");
     assert!(prevent || stats.dropped() == 0, "packets were dropped in detect mode");
     assert_eq!(pool.in_use(), 0, "a packet was leaked");
     for (reason, count) in stats.reasons.iter().zip(&stats.drops) {

@@ -27,6 +27,8 @@ struct Target {
     reply_address: Option<[u8; 4]>,
     /// Drop reasons of packets that are dropped before the connection look-up.
     rejected_early: &'static [&'static str],
+    /// Drop reasons that occur.
+    required: &'static [&'static str],
 }
 
 const TARGETS: [Target; 10] = [
@@ -37,6 +39,7 @@ const TARGETS: [Target; 10] = [
                    forward = [\"tcp 203.0.113.1:8080 -> 10.0.0.5:80\"]",
         reply_address: Some([203, 0, 113, 1]),
         rejected_early: &["malformed_ip", "unsupported_protocol", "tiny_fragment", "bad_icmp_error"],
+        required: &[],
     },
     Target {
         kind: "nat64",
@@ -45,6 +48,7 @@ const TARGETS: [Target; 10] = [
                    forward = [\"tcp 203.0.113.1:8080 -> [2001:db8::5]:80\"]",
         reply_address: Some([203, 0, 113, 1]),
         rejected_early: &["malformed_ip", "unsupported_protocol", "tiny_fragment", "bad_icmp_error"],
+        required: &[],
     },
     Target {
         kind: "firewall",
@@ -52,6 +56,7 @@ const TARGETS: [Target; 10] = [
                    track = { connections = 20000, fragments = 500, udp = 20, udp_one_way = 10, tcp_established = 60 }",
         reply_address: None,
         rejected_early: &["malformed_ip", "malformed_l4", "tiny_fragment", "not_ip"],
+        required: &[],
     },
     Target {
         kind: "maglev",
@@ -60,9 +65,16 @@ const TARGETS: [Target; 10] = [
                    [service.tunnel]\nvip = [\"tcp 198.18.0.2:80\"]\nforward = \"l3dsr\"\ndscp = 9\nbackend.c = { address = \"172.16.0.3\" }",
         reply_address: None,
         rejected_early: &["malformed"],
+        required: &[],
     },
-    Target { kind: "monitor", settings: "flows = 20000", reply_address: None, rejected_early: &[] },
-    Target { kind: "dpi", settings: "flows = 20000\nguess = true", reply_address: None, rejected_early: &[] },
+    Target { kind: "monitor", settings: "flows = 20000", reply_address: None, rejected_early: &[], required: &[] },
+    Target {
+        kind: "dpi",
+        settings: "flows = 20000\nguess = true",
+        reply_address: None,
+        rejected_early: &[],
+        required: &[],
+    },
     Target {
         kind: "ids",
         settings: "mode = \"prevent\"\nflows = 20000\nstream_memory = 16777216\nchecksums = false\ninline = [\n\
@@ -71,27 +83,35 @@ const TARGETS: [Target; 10] = [
                    'alert udp any any -> any 53 (byte_extract:1,0,n; byte_jump:1,0,relative; content:\"|07|\"; within:n; pcre:\"/\\x07+[a-z]?/R\"; sid:3;)',\n\
                    'alert ip any any -> any any (ttl:<5; fragbits:M; ipopts:any; threshold:type both,track by_src,count 5,seconds 10; sid:4;)',\n\
                    'alert tcp any any -> any any (flags:S; detection_filter:track by_dst,count 10,seconds 5,unique_on dst_port; xbits:set,syn,track ip_pair,expire 10; sid:5;)',\n\
+                   'alert http any any -> any any (http.uri; content:\"index\"; http.header; content:\"agent\"; nocase; file.data; content:!\"x\"; sid:7;)',\n\
+                   'alert tls any any -> any any (tls.version; content:\"1\"; ja3.string; content:\"77\"; sid:8;)',\n\
+                   'drop udp any any -> any any (content:\"INVITE\"; startswith; sid:10;)',\n\
+                   'alert dns any any -> any any (dns.query; dotprefix; content:\".example\"; endswith; sid:9;)',\n\
                    'reject icmp any any -> any any (itype:>3; xbits:isset,syn,track ip_pair; sid:6;)',\n]",
         reply_address: None,
         rejected_early: &[],
+        required: &["drop_rule"],
     },
     Target {
         kind: "police",
-        settings: "subscribers = 5000\nclasses = [{ name = \"all\", per = \"source\", cir = \"10 Mbps\", cbs = 20000, ebs = 20000 }]",
+        settings: "subscribers = 5000\nclasses = [{ name = \"all\", per = \"source\", cir = \"1 kbps\", cbs = 2000, ebs = 2000 }]",
         reply_address: None,
         rejected_early: &[],
+        required: &["policed"],
     },
     Target {
         kind: "shape",
-        settings: "classes = [{ name = \"all\", rate = \"100 Mbps\", burst = 3000 }]",
+        settings: "classes = [{ name = \"all\", rate = \"2 Mbps\", burst = 3000 }]",
         reply_address: None,
         rejected_early: &[],
+        required: &["queue_full"],
     },
     Target {
         kind: "schedule",
-        settings: "rate = \"1 Gbps\"\nper = \"destination\"\nsubscriber_rate = \"50 Mbps\"\nsubscribers = 5000\nclasses = [{ name = \"voice\", match = [{ dscp = [\"ef\"] }] }, { name = \"rest\", priority = 1 }]",
+        settings: "rate = \"4 Mbps\"\nper = \"destination\"\nsubscriber_rate = \"2 Mbps\"\nsubscribers = 5000\npackets = 500\nclasses = [{ name = \"voice\", match = [{ dscp = [\"ef\"] }] }, { name = \"rest\", priority = 1 }]",
         reply_address: None,
         rejected_early: &[],
+        required: &["buffer_full"],
     },
 ];
 
@@ -210,6 +230,7 @@ fn attack(target: &Target, packets: u64) -> String {
     for never in ["vanished", "no_edge", "nf_panic"] {
         assert!(!drops.iter().any(|(reason, _)| *reason == never), "{}: {never}", target.kind);
     }
+    target.required.iter().for_each(|reason| assert!(bench.dropped(reason) > 0, "{}: no {reason}", target.kind));
     let mut report = format!(
         "{}: {fed} packets, {rate:.0} per second, {passed} passed, {rejected_early} dropped early",
         target.kind
