@@ -48,8 +48,7 @@ impl Engine {
     }
 }
 
-/// Returns the version of Hyperscan or Vectorscan, which the first call loads. Sandboxed processes call it before they
-/// lose the right to open files.
+/// Returns the version of Hyperscan or Vectorscan, which the first call loads.
 ///
 /// # Errors
 /// [`Error::Library`]

@@ -287,7 +287,8 @@ struct IdsNode {
 }
 
 impl IdsNode {
-    fn count_app(&self) {
+    fn publish_counts(&self) {
+        self.counters[CounterId::NotReassembled].set(self.engine.not_reassembled);
         let statistics = self.engine.app_statistics();
         self.counters[CounterId::AppTruncated].set(statistics.truncated());
         self.counters[CounterId::AppAbandoned].set(statistics.abandoned());
@@ -371,10 +372,9 @@ impl Node for IdsNode {
         self.last = cx.now();
         self.engine.age(self.last, &mut self.alerts);
         self.report(self.last);
-        self.counters[CounterId::NotReassembled].set(self.engine.not_reassembled);
         let flows = self.engine.flow_count() as u64;
         self.counters[CounterId::Flows].set(flows);
-        self.count_app();
+        self.publish_counts();
         self.table.entries.set(flows);
         if let Some(log) = &self.log {
             log.update_counter();
@@ -384,7 +384,7 @@ impl Node for IdsNode {
     fn finish(&mut self) {
         self.engine.finish(self.last, &mut self.alerts);
         self.report(self.last);
-        self.count_app();
+        self.publish_counts();
         self.counters[CounterId::Flows].set(0);
         self.table.entries.set(0);
         if let Some(log) = &self.log {

@@ -38,6 +38,12 @@ pub(super) struct AppStatistics {
 }
 
 impl AppStatistics {
+    /// Sets the counts to 0.
+    pub(super) fn restart(&self) {
+        self.truncated.store(0, Ordering::Relaxed);
+        self.abandoned.store(0, Ordering::Relaxed);
+    }
+
     pub(super) fn truncated(&self) -> u64 {
         self.truncated.load(Ordering::Relaxed)
     }
@@ -76,6 +82,8 @@ pub(super) struct Message {
     codings: Vec<u8>,
     /// The decoded body; `None` if it has no coding.
     decoded: Option<Vec<u8>>,
+    /// True if a receiver may use the body as it is.
+    doubtful: bool,
     /// Length of the body when it was inspected.
     inspected: usize,
     /// Rules that have matched the message.
@@ -95,6 +103,7 @@ impl Message {
             body: vec![],
             codings: vec![],
             decoded: None,
+            doubtful: false,
             inspected: 0,
             matched: vec![],
         }
@@ -115,8 +124,12 @@ impl Message {
         };
         self.body.extend_from_slice(fitting);
         let len = self.body.len();
-        let due = len <= SMALL_BODY || len >= self.inspected + self.inspected / 4;
-        self.fresh |= len == MAX_BODY || inline && due;
+        let shown = self.decoded.as_ref().map_or(len, |decoded| decoded.len().max(len));
+        let due = shown <= SMALL_BODY || len >= self.inspected + self.inspected / 4;
+        self.fresh |= inline && due;
+        if len == MAX_BODY {
+            self.complete();
+        }
         fitting.len() == bytes.len()
     }
 
@@ -129,7 +142,8 @@ impl Message {
     pub(super) fn prepare(&mut self) {
         self.fresh = false;
         if self.inspected != self.body.len() && !self.codings.is_empty() {
-            self.decoded = body::decode(&self.body, &self.codings, MAX_BODY);
+            let decoded = body::decode(&self.body, &self.codings, MAX_BODY);
+            (self.decoded, self.doubtful) = (decoded.bytes, decoded.doubtful);
         }
         self.inspected = self.body.len();
     }
@@ -142,9 +156,11 @@ impl Message {
             Field::HttpResponseBody => self.to_client,
             _ => false,
         };
-        let body = is_body.then(|| self.decoded.as_deref().unwrap_or(&self.body)).filter(|body| !body.is_empty());
+        let is_sent = self.doubtful || self.decoded.is_none();
+        let bodies = [self.decoded.as_deref(), is_sent.then_some(&self.body[..])];
+        let bodies = bodies.into_iter().flatten().filter(move |body| is_body && !body.is_empty());
         let values = self.values.iter().filter(move |(known, _)| *known == field).map(|(_, value)| &value[..]);
-        values.chain(body)
+        values.chain(bodies)
     }
 
     /// Returns the numbers of a kind.
@@ -159,13 +175,24 @@ impl Message {
 
     /// Returns true if the buffers of a kind are complete.
     pub(super) fn has_whole(&self, field: Field) -> bool {
-        self.complete || self.protocol == AppProtocol::Http && (!field.is_body() || self.body.len() == MAX_BODY)
+        let has = |number| self.numbers(number).next().is_some();
+        self.complete
+            || match self.protocol {
+                AppProtocol::Http => !field.is_body(),
+                AppProtocol::Tls if field.is_of_certificate() => has(NumberField::TlsChainLength),
+                AppProtocol::Tls => has(NumberField::TlsVersion),
+                AppProtocol::Dns => false,
+            }
     }
 
+    /// Returns the bytes that the message holds beside itself.
     fn held(&self) -> usize {
-        let decoded = self.decoded.as_ref().map_or(0, Vec::len);
-        let values: usize = self.values.iter().map(|(_, value)| value.len() + size_of::<(Field, Vec<u8>)>()).sum();
-        size_of::<Self>() + values + self.raw.len() + self.body.len() + decoded
+        let decoded = self.decoded.as_ref().map_or(0, Vec::capacity);
+        let values: usize = self.values.iter().map(|(_, value)| value.capacity()).sum();
+        let lists = self.values.capacity() * size_of::<(Field, Vec<u8>)>()
+            + self.numbers.capacity() * size_of::<(NumberField, u64)>()
+            + self.matched.capacity() * size_of::<u32>();
+        values + lists + self.raw.capacity() + self.body.capacity() + self.codings.capacity() + decoded
     }
 }
 
@@ -296,6 +323,7 @@ impl AppFlow {
         if self.detection == Detection::Running {
             self.detection = match recognise(Application::Dns, payload, Transport::Udp, self.ports) {
                 Verdict::Match => Detection::Known(AppProtocol::Dns),
+                _ if self.ports.contains(&53) => Detection::Running,
                 _ => Detection::Failed,
             };
         }
@@ -317,7 +345,7 @@ impl AppFlow {
             let one = |application| recognise(application, &half.input, Transport::Tcp, self.ports);
             let verdicts = [
                 (AppProtocol::Http, http::recognise(&half.input, one(Application::Http))),
-                (AppProtocol::Tls, one(Application::Tls)),
+                (AppProtocol::Tls, tls::recognise(&half.input, one(Application::Tls))),
                 (AppProtocol::Dns, one(Application::Dns)),
             ];
             if let Some((protocol, _)) = verdicts.iter().find(|(_, verdict)| *verdict == Verdict::Match) {
@@ -365,10 +393,18 @@ impl AppFlow {
 
     /// Adjusts the memory of all parsers, and abandons the flow if it is exceeded.
     fn account(&mut self) {
-        let held = self
-            .halves
-            .iter()
-            .map(|half| half.input.len() + half.tls.held() + half.messages.iter().map(Message::held).sum::<usize>());
+        for half in &mut self.halves {
+            if half.input.is_empty() {
+                half.input = vec![];
+            }
+            if half.messages.is_empty() {
+                half.messages = VecDeque::new();
+            }
+        }
+        let held = self.halves.iter().map(|half| {
+            let messages = half.messages.iter().map(Message::held).sum::<usize>();
+            half.input.capacity() + half.tls.held() + messages + half.messages.capacity() * size_of::<Message>()
+        });
         let held: usize = held.sum();
         let before = std::mem::replace(&mut self.held, held);
         self.statistics.memory.fetch_add(held, Ordering::Relaxed);
@@ -376,7 +412,10 @@ impl AppFlow {
         if all > MAX_MEMORY && held > before && self.is_active() {
             self.statistics.abandoned.fetch_add(1, Ordering::Relaxed);
             self.halves = Default::default();
-            self.detection = Detection::Failed;
+            if self.detection == Detection::Running {
+                self.detection = Detection::Failed;
+            }
+            self.stopped = true;
             self.account();
         }
     }

@@ -71,7 +71,7 @@ pub(super) struct Alert {
 }
 
 /// Largest number of tunnels in each other.
-const MAX_TUNNELS: usize = 4;
+const MAX_TUNNELS: u8 = 4;
 /// Largest number of xbits; while all are in use, further ones are not set.
 const MAX_XBITS: usize = 65_536;
 /// Time between two searches of the full table of xbits for expired ones.
@@ -81,6 +81,8 @@ const AGEING_PARTS: usize = 100;
 /// Largest number of flowbits per flow.
 const MAX_FLOWBITS: usize = 1024;
 
+/// Largest number of bytes that wait for the detection of the application protocol.
+const MAX_UNDECIDED: usize = 64 << 10;
 /// Largest number of rules per direction of a flow whose matches of packets are not repeated for the stream.
 const MAX_MATCHED: usize = 64;
 
@@ -185,6 +187,7 @@ impl Engine {
             std::mem::swap(&mut self.xbits, &mut old.xbits);
             // parsers of flows refer to them
             std::mem::swap(&mut self.app.statistics, &mut old.app.statistics);
+            self.app.statistics.restart();
         }
     }
 
@@ -208,24 +211,26 @@ impl Engine {
 
     /// Inspects a frame and the packets of its tunnels; `None` if it is not IP.
     pub(super) fn inspect(&mut self, now: Duration, frame: &[u8], alerts: &mut Vec<Alert>) -> Option<Verdict> {
-        let mut packet = decode::decode_frame(frame, self.options.checksums)?;
+        let packet = decode::decode_frame(frame, self.options.checksums)?;
         self.reported = 0;
-        let mut verdict = self.inspect_packet(now, &packet, alerts);
-        let whole = if packet.is_fragment() { self.fragments.add(now, &packet) } else { None };
-        if let Some(reassembled) =
-            whole.as_ref().and_then(|payload| decode::reassembled(&packet, payload, self.options.checksums))
-        {
-            packet = reassembled;
-            verdict = worse(verdict, self.inspect_packet(now, &packet, alerts));
+        Some(self.inspect_layers(now, &packet, alerts))
+    }
+
+    /// Inspects a packet, the datagram that it completes, and the packets of its tunnels.
+    fn inspect_layers(&mut self, now: Duration, packet: &Packet<'_>, alerts: &mut Vec<Alert>) -> Verdict {
+        let checksums = self.options.checksums;
+        let verdict = self.inspect_packet(now, packet, alerts);
+        if packet.is_fragment() {
+            let whole = self.fragments.add(now, packet);
+            let whole = whole.as_ref().and_then(|payload| decode::reassembled(packet, payload, checksums));
+            return whole.map_or(verdict, |whole| worse(verdict, self.inspect_layers(now, &whole, alerts)));
         }
-        for _ in 0..MAX_TUNNELS {
-            let Some(inner) = packet.inner(self.options.checksums).filter(|_| verdict == Verdict::Forward) else {
-                break;
-            };
-            packet = inner;
-            verdict = self.inspect_packet(now, &packet, alerts);
+        match packet.inner(checksums) {
+            Some(inner) if verdict == Verdict::Forward && inner.tunnels <= MAX_TUNNELS => {
+                self.inspect_layers(now, &inner, alerts)
+            }
+            _ => verdict,
         }
-        Some(verdict)
     }
 
     /// Removes flows that have been idle too long from part of the table, and inspects the rest of their streams.
@@ -262,9 +267,14 @@ impl Engine {
         }
         let (slot, mut flow) = self.flows.take(packet, now);
         let verdict = match flow.action {
-            FlowAction::Pass => Verdict::Forward,
-            FlowAction::Drop => Verdict::Drop,
             FlowAction::Inspect => self.inspect_in_flow(now, packet, &mut flow, alerts),
+            action => {
+                let direction = flow.direction(packet);
+                if self.track_end(packet, &mut flow, direction) {
+                    flow.tcp = TcpState::Closed;
+                }
+                if action == FlowAction::Pass { Verdict::Forward } else { Verdict::Drop }
+            }
         };
         self.flows.put(&slot, flow);
         if !self.flows.evicted.is_empty() {
@@ -315,14 +325,25 @@ impl Engine {
                 verdict = worse(self.inspect_rest(now, flow, 1 - direction, alerts), verdict);
             }
         }
-        flow.ended[direction] |= packet.is_tcp() && packet.valid && packet.tcp_flags() & 1 != 0;
+        let closes = self.track_end(packet, flow, direction);
+        if flow.action == FlowAction::Pass {
+            // by the bytes of the other direction
+            if closes {
+                flow.tcp = TcpState::Closed;
+            }
+            return verdict;
+        }
         if self.options.prevent {
             self.parse_app(packet, flow, direction);
         }
         let closing = packet.tcp_flags() & 5 != 0;
+        // rules about an application protocol without a buffer are matched with the first chunk as well
+        let decided = !self.parses_app(flow) || flow.is_app_decided();
         let stream = &mut flow.streams[direction];
+        let pending = stream.pending.len();
         let due = packet.is_tcp() && packet.valid;
-        let due = due && (stream.pending.len() >= CHUNK_LEN || closing || self.options.prevent);
+        let due =
+            due && (pending >= CHUNK_LEN && (decided || pending > MAX_UNDECIDED) || closing || self.options.prevent);
         let chunk = if due { stream.take() } else { None };
         let matched = if chunk.is_some() { std::mem::take(&mut stream.matched) } else { vec![] };
         let ip_only = !std::mem::replace(&mut flow.ip_only_done[direction], true);
@@ -346,11 +367,23 @@ impl Engine {
         if let Some(chunk) = chunk {
             flow.streams[direction].keep(chunk);
         }
-        let is_reset = packet.tcp_flags() & 4 != 0;
-        if packet.is_tcp() && packet.valid && (is_reset || flow.ended == [true; 2]) {
+        if closes {
             flow.tcp = TcpState::Closed;
         }
         verdict
+    }
+
+    /// Marks a direction that a FIN ends, and returns true if the packet closes the connection.
+    fn track_end(&self, packet: &Packet<'_>, flow: &mut Flow, direction: usize) -> bool {
+        if !packet.is_tcp() || !packet.valid {
+            return false;
+        }
+        let (fin, reset) = (packet.tcp_flags() & 1 != 0, packet.tcp_flags() & 4 != 0);
+        let (seq, stream) = (packet.tcp_number(4), &flow.streams[direction]);
+        let accepts = |seq| stream.accepts_end(seq, self.options.prevent);
+        let is_reset = reset && accepts(seq);
+        flow.ended[direction] |= fin && accepts(seq.wrapping_add(packet.payload.len() as u32));
+        is_reset || flow.ended == [true; 2]
     }
 
     fn track_tcp(&self, packet: &Packet<'_>, flow: &mut Flow, direction: usize) {
@@ -364,6 +397,8 @@ impl Engine {
             (TcpState::Syn, true, true) if direction == 1 => {
                 flow.tcp = TcpState::SynAck;
                 flow.streams[1].start(next);
+                // of several SYNs
+                flow.streams[0].restart(packet.tcp_number(8));
             }
             (TcpState::SynAck, false, true) if direction == 0 => flow.tcp = TcpState::Established,
             (TcpState::None, ..) if self.options.midstream => {
@@ -438,7 +473,8 @@ impl Engine {
             if let Some((set, searcher)) = set.zip(searcher) {
                 // patterns in the bytes that were inspected before were found then
                 let known = stream.hits.start(rule_set.id());
-                let from = if known { (input.repeated + 1).saturating_sub(set.longest().max(1)) } else { 0 };
+                let is_known = known && !input.is_first_detected;
+                let from = if is_known { (input.repeated + 1).saturating_sub(set.longest().max(1)) } else { 0 };
                 set.search(searcher, chunk.get(from..).unwrap_or_default(), candidates);
                 let stays = |rule| rule_set.head(rule).is_some_and(|head| head.has_later_options);
                 stream.hits.update(input.chunk_end, chunk.len(), candidates, stays);
@@ -489,6 +525,9 @@ impl Engine {
             if !head.may_match(packet, input.to_client, input.established) {
                 continue;
             }
+            if input.message.is_some() && input.matched.contains(&rule.id) {
+                continue;
+            }
             let Some(by_stream) = match_rule(rule, head, packet, flow, &self.xbits, &input, now) else { continue };
             if by_stream && input.matched.contains(&rule.id) {
                 continue;
@@ -497,7 +536,13 @@ impl Engine {
                 self.app.matched.push(rule.id);
             }
             let matched = &mut flow.streams[usize::from(input.to_client)].matched;
-            if !by_stream && input.added && input.chunk.is_none() && head.uses_stream && matched.len() < MAX_MATCHED {
+            if !by_stream
+                && input.added
+                && input.chunk.is_none()
+                && head.uses_stream
+                && matched.len() < MAX_MATCHED
+                && !matched.contains(&rule.id)
+            {
                 matched.push(rule.id);
             }
             apply_states(rule, packet, flow, &mut self.xbits, now);
@@ -591,10 +636,12 @@ fn match_rule(
     }
     if head.uses_stream
         && let Some(chunk) = input.chunk
+        // bytes that were inspected before the application protocol was known count for its rules
+        && let before = if input.is_first_detected && !rule.app.is_empty() { 0 } else { input.repeated }
         && let (text, repeated) = if head.spans_chunks {
-            (chunk, input.repeated)
+            (chunk, before)
         } else {
-            (chunk.get(input.repeated..).unwrap_or_default(), 0)
+            (chunk.get(before..).unwrap_or_default(), 0)
         }
         && rule.buffers.iter().all(|(_, list)| verify::matches(list, text, repeated, &mut variables))
     {

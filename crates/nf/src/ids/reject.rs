@@ -71,6 +71,9 @@ impl Replies {
 
     /// Sends the replies to a rejected packet and returns their number.
     pub(super) fn send(&mut self, cx: &mut Context<'_>, to: RejectTo, frame: &[u8]) -> u64 {
+        if self.in_second >= RATE && cx.now().as_secs() == self.second {
+            return 0;
+        }
         let Some(packet) = decode_frame(frame, false) else { return 0 };
         let Some(own) = way_of(cx.path(), frame, &packet) else { return 0 };
         let (hosts, from) = ordered(&packet);
@@ -127,7 +130,11 @@ fn index_of(hosts: (IpAddr, IpAddr)) -> usize {
 /// Returns the way of a packet that is not in a tunnel; `None` if its link header is too long.
 fn way_of(path: PathId, frame: &[u8], packet: &Packet<'_>) -> Option<Way> {
     let kind: [u8; 2] = if packet.src.is_ipv4() { [8, 0] } else { [0x86, 0xdd] };
-    let len = [14, 18, 22].into_iter().find(|len| frame.get(len - 2..*len) == Some(&kind[..]))?;
+    // the IP header is a part of the frame
+    let len = (packet.ip_header.as_ptr() as usize).checked_sub(frame.as_ptr() as usize)?;
+    if !matches!(len, 14 | 18 | 22) || frame.get(len - 2..len) != Some(&kind[..]) {
+        return None;
+    }
     let mut link = [0; LINK_MAX];
     link.get_mut(..len)?.copy_from_slice(frame.get(..len)?);
     Some(Way { path, link, len })

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use wire::dns::{Message as Dns, Name, Section};
 
 /// Largest number of records of a message that are inspected.
-const MAX_RECORDS: usize = 256;
+const MAX_RECORDS: usize = 64;
 
 /// Returns a name with dots between its labels.
 fn text(name: &Name) -> Vec<u8> {

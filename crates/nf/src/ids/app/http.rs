@@ -5,14 +5,14 @@
 use super::{AppOptions, MAX_HEAD, MAX_READY, Message, uri};
 use crate::dpi::protocol::Verdict;
 use crate::ids::rule::app::{AppProtocol, Field};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Longest method in bytes.
 const MAX_METHOD: usize = 64;
 /// Largest number of fields of a head; further ones are in `http.header.raw` only.
 const MAX_FIELDS: usize = 1024;
 /// Longest line with the length of a chunk in bytes.
-const MAX_CHUNK_LINE: usize = 1024;
+const MAX_CHUNK_LINE: usize = MAX_TRAILER_LINE;
 /// Longest line of a trailer in bytes.
 const MAX_TRAILER_LINE: usize = 8 << 10;
 /// Largest number of requests whose methods are remembered for their responses.
@@ -73,12 +73,19 @@ pub(super) fn recognise(payload: &[u8], verdict: Verdict) -> Verdict {
     }
     let start = payload.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(payload.len());
     let line = payload.get(start..).unwrap_or_default();
-    let Some(end) = line.iter().position(|byte| *byte == b'\n') else { return verdict };
+    let is_token = |word: &[u8]| word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
+    let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
+        // a long request line
+        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let is_request = line.len() >= MAX_METHOD
+            && words.next().is_some_and(|word| is_token(word) && word.len() <= MAX_METHOD)
+            && words.next().is_some_and(|word| word.starts_with(b"/") || word.starts_with(b"http"));
+        return if is_request { Verdict::Match } else { verdict };
+    };
     let words: Vec<&[u8]> =
         line.get(..end).unwrap_or_default().split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).collect();
     let is_version =
         |word: &[u8]| word.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(b"HTTP/1.")) || word == b"HTTP/0.9";
-    let is_token = |word: &[u8]| word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
     match words[..] {
         [version, code, ..] if is_version(version) && code.iter().all(u8::is_ascii_digit) => Verdict::Match,
         [method, _, .., version] if is_version(version) && is_token(method) => Verdict::Match,
@@ -174,7 +181,8 @@ impl Parser {
 
     /// Adds bytes to the body; returns 1 if it exceeds its limit for the first time.
     fn add(&mut self, bytes: &[u8], messages: &mut VecDeque<Message>, options: AppOptions) -> u64 {
-        let fits = messages.back_mut().is_none_or(|message| message.grow(bytes, options.inline));
+        // a message whose body is full may have been inspected and removed
+        let fits = bytes.is_empty() || messages.back_mut().is_some_and(|message| message.grow(bytes, options.inline));
         u64::from(!fits && !std::mem::replace(&mut self.truncated, true))
     }
 
@@ -305,6 +313,7 @@ impl<'a> Head<'a> {
         let (line, lines) = first_line(bytes);
         let mut fields: Vec<(&[u8], Vec<u8>)> = vec![];
         let (mut rest, mut last) = (lines, None);
+        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
         while !rest.is_empty() {
             let (line, behind) = first_line(rest);
             rest = behind;
@@ -318,12 +327,14 @@ impl<'a> Head<'a> {
             }
             let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
             let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
-            last = fields.iter().position(|(known, _)| known.eq_ignore_ascii_case(name));
+            let key = name.to_ascii_lowercase();
+            last = places.get(&key).copied();
             if let Some((_, known)) = last.and_then(|n| fields.get_mut(n)) {
                 known.extend_from_slice(b", ");
                 known.extend_from_slice(value);
             } else if fields.len() < MAX_FIELDS {
                 last = Some(fields.len());
+                places.insert(key, fields.len());
                 fields.push((name, value.to_vec()));
             }
         }
@@ -350,8 +361,13 @@ impl<'a> Head<'a> {
 
     /// Returns protocol, code and message of a response.
     fn response(&self) -> [&'a [u8]; 3] {
-        let mut parts = self.line.splitn(3, |byte| matches!(byte, b' ' | b'\t')).map(<[u8]>::trim_ascii);
-        [(); 3].map(|()| parts.next().unwrap_or_default())
+        let word = |text: &'a [u8]| {
+            let text = text.trim_ascii_start();
+            text.split_at(text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len()))
+        };
+        let (protocol, rest) = word(self.line);
+        let (code, rest) = word(rest);
+        [protocol, code, rest.trim_ascii()]
     }
 
     /// Fills the buffers that rules inspect.

@@ -1,6 +1,7 @@
 //! Handshakes of TLS.
 
 use super::{AppOptions, Message};
+use crate::dpi::protocol::Verdict;
 use crate::ids::rule::app::{AppProtocol, Field, NumberField};
 use md5::{Digest, Md5};
 use ring::digest;
@@ -12,8 +13,10 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
 
-/// Longest handshake message in bytes.
-const MAX_HANDSHAKE: usize = 64 << 10;
+/// Longest handshake message in bytes; that of OpenSSL for a ClientHello is 131,396.
+const MAX_HANDSHAKE: usize = 132 << 10;
+/// Largest number of names of a list that are inspected.
+const MAX_NAMES: usize = 256;
 /// Largest number of certificates of a chain that are inspected.
 const MAX_CERTIFICATES: usize = 16;
 
@@ -35,6 +38,14 @@ const POINT_FORMATS: u16 = 11;
 const APPLICATION_PROTOCOLS: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
 
+/// Recognises the first record of a handshake, of whatever length.
+pub(super) fn recognise(payload: &[u8], verdict: Verdict) -> Verdict {
+    match payload {
+        [HANDSHAKE, 3, 0..=4, _, _, CLIENT_HELLO | SERVER_HELLO, ..] => Verdict::Match,
+        _ => verdict,
+    }
+}
+
 /// Parser of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
@@ -51,7 +62,7 @@ impl Parser {
     }
 
     pub(super) fn held(&self) -> usize {
-        self.handshake.len()
+        self.handshake.capacity()
     }
 
     /// Parses the records that are complete and removes them from the input.
@@ -117,7 +128,7 @@ impl Parser {
                 messages.push_back(Message::new(AppProtocol::Tls, to_client));
             }
             let Some(message) = messages.back_mut() else { continue };
-            if options.raw {
+            if options.raw && message.raw.len() + whole.len() <= MAX_HANDSHAKE {
                 message.raw.extend_from_slice(whole);
             }
             match kind {
@@ -132,10 +143,6 @@ impl Parser {
             }
         }
         self.handshake.drain(..at.min(self.handshake.len()));
-        // what a client sends next is encrypted, or a certificate, which few servers ask for
-        if !to_client && let Some(message) = messages.back_mut() {
-            message.fresh = true;
-        }
     }
 }
 
@@ -166,7 +173,8 @@ fn random(bytes: &[u8], message: &mut Message, options: AppOptions) {
 /// Adds the names of a list of application protocols (RFC 7301).
 fn alpn(data: &[u8], message: &mut Message, options: AppOptions) {
     let mut rest = data.get(2..).unwrap_or_default();
-    while let [len, after @ ..] = rest {
+    for _ in 0..MAX_NAMES {
+        let [len, after @ ..] = rest else { break };
         let Some((name, behind)) = after.split_at_checked(usize::from(*len)) else { break };
         message.put(options.fields, Field::TlsAlpn, || name.to_vec());
         rest = behind;
@@ -212,10 +220,10 @@ fn server_hello(body: &[u8], message: &mut Message, options: AppOptions) {
     }
     let (Some(version), Some(random_bytes)) = (body.first_chunk::<2>(), body.get(2..34)) else { return };
     let version = u16::from_be_bytes(*version);
-    random(random_bytes, message, options);
     let session = usize::from(body.get(34).copied().unwrap_or(0));
     let rest = body.get(35 + session..).unwrap_or_default();
     let Some(suite) = rest.first_chunk::<2>().map(|suite| u16::from_be_bytes(*suite)) else { return };
+    random(random_bytes, message, options);
     let (mut extensions, mut kinds, mut selected) = (rest.get(5..).unwrap_or_default(), vec![], None);
     while let [a, b, c, d, after @ ..] = extensions {
         let len = usize::from(u16::from_be_bytes([*c, *d]));
@@ -280,7 +288,7 @@ fn certificate(der: &[u8], message: &mut Message, options: AppOptions) {
     if fields.contains(Field::TlsSubjectAltName)
         && let Ok(Some((_, SubjectAltName(names)))) = certificate.get::<SubjectAltName>()
     {
-        for name in &names {
+        for name in names.iter().take(MAX_NAMES) {
             let name = match name {
                 GeneralName::DnsName(name) => name.as_str(),
                 GeneralName::Rfc822Name(name) => name.as_str(),

@@ -156,6 +156,9 @@ pub(super) fn matches<'a>(
 }
 
 fn buffer_matches(options: &BufferOptions, message: &Message, variables: &mut Vec<u64>) -> bool {
+    if !options.field.is_in(message.to_client) {
+        return false;
+    }
     let is_whole = message.has_whole(options.field);
     if !is_whole && options.depends_on_end() {
         return false;
@@ -180,6 +183,7 @@ pub(super) fn rest_packet(flow: &Flow, direction: usize) -> Packet<'static> {
         ip_header: &[],
         header: &[],
         payload: &[],
+        tunnels: 0,
         vlans: 0,
         ttl: 0,
         tos: 0,

@@ -17,6 +17,8 @@ pub(in crate::ids) struct Packet<'a> {
     /// Header of TCP, UDP or ICMP; empty if there is none.
     pub(in crate::ids) header: &'a [u8],
     pub(in crate::ids) payload: &'a [u8],
+    /// Number of tunnels around the packet.
+    pub(in crate::ids) tunnels: u8,
     /// Identifiers of the outer and the inner VLAN tag, 12 bits each; 0 without tags.
     pub(in crate::ids) vlans: u32,
     pub(in crate::ids) ttl: u8,
@@ -94,17 +96,17 @@ impl<'a> Packet<'a> {
         if self.is_fragment() {
             return None;
         }
-        match self.protocol {
+        let inner = match self.protocol {
             4 | 41 => decode_ip(self.payload, checksums),
             47 => {
                 let flags = be16(self.payload, 0)?;
-                let version = flags & 7;
-                let optional: usize = if version == 0 { [0x8000, 0x2000, 0x1000] } else { [0, 0x2000, 0x1000] }
-                    .iter()
-                    .map(|bit| if flags & bit != 0 { 4 } else { 0 })
-                    .sum();
-                let acknowledged = if version == 1 && flags & 0x80 != 0 { 4 } else { 0 };
-                let inner = self.payload.get(4 + optional + acknowledged..)?;
+                // version 1 carries PPP (RFC 2637)
+                if flags & 7 != 0 {
+                    return None;
+                }
+                let optional: usize =
+                    [0x8000, 0x2000, 0x1000].iter().map(|bit| if flags & bit != 0 { 4 } else { 0 }).sum();
+                let inner = self.payload.get(4 + optional..)?;
                 match be16(self.payload, 2)? {
                     0x0800 | 0x86dd => decode_ip(inner, checksums),
                     0x6558 => decode_frame(inner, checksums),
@@ -113,7 +115,8 @@ impl<'a> Packet<'a> {
                 }
             }
             _ => None,
-        }
+        };
+        inner.map(|packet| Packet { tunnels: self.tunnels + 1, ..packet })
     }
 }
 
@@ -183,6 +186,7 @@ fn decode_ipv4(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
         ip_header,
         header: &[],
         payload: rest,
+        tunnels: 0,
         vlans: 0,
         ttl: bytes[8],
         tos: bytes[1],
@@ -218,6 +222,7 @@ fn decode_ipv6(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
         ip_header: bytes.get(..at)?,
         header: &[],
         payload: bytes.get(at..)?,
+        tunnels: 0,
         vlans: 0,
         ttl: bytes[7],
         tos: (be16(bytes, 0)? >> 4) as u8,
@@ -231,7 +236,8 @@ fn decode_ipv6(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
 
 /// Skips extension headers but those of fragments; returns the protocol behind them and its position.
 fn skip_extension_headers(bytes: &[u8], mut next: u8, mut at: usize) -> Option<(u8, usize)> {
-    for _ in 0..16 {
+    // the packet is as long as its headers at least
+    loop {
         let len = match next {
             0 | 43 | 60 | 135 => (usize::from(*bytes.get(at + 1)?) + 1) * 8,
             51 => (usize::from(*bytes.get(at + 1)?) + 2) * 4,

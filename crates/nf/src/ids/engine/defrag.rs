@@ -14,7 +14,8 @@ const MAX_LEN: usize = 65_535;
 /// Time after which an incomplete datagram is removed (RFC 1122 §3.3.2).
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-type Key = (IpAddr, IpAddr, u32, u8);
+/// Addresses, identification, protocol, VLAN identifiers and number of tunnels.
+type Key = (IpAddr, IpAddr, u32, u8, u32, u8);
 
 struct Datagram {
     since: Duration,
@@ -47,15 +48,19 @@ impl Fragments {
         if end > MAX_LEN {
             return None;
         }
-        while let Some((key, since)) = self.order.front().copied()
-            && (self.order.len() > MAX_DATAGRAMS || now.saturating_sub(since) > TIMEOUT)
-        {
+        // those that were completed are in the order until they are its first
+        while let Some((key, since)) = self.order.front().copied() {
+            let waits = self.datagrams.get(&key).is_some_and(|datagram| datagram.since == since);
+            let has_room = self.datagrams.len() < MAX_DATAGRAMS && self.order.len() < 16 * MAX_DATAGRAMS;
+            if waits && has_room && now.saturating_sub(since) <= TIMEOUT {
+                break;
+            }
             self.order.pop_front();
-            if self.datagrams.get(&key).is_some_and(|datagram| datagram.since == since) {
+            if waits {
                 self.datagrams.remove(&key);
             }
         }
-        let key = (packet.src, packet.dst, packet.id, packet.protocol);
+        let key = (packet.src, packet.dst, packet.id, packet.protocol, packet.vlans, packet.tunnels);
         let datagram = self.datagrams.entry(key).or_insert_with(|| {
             self.order.push_back((key, now));
             Datagram { since: now, len: None, bytes: vec![], known: vec![], units: 0 }

@@ -14,10 +14,10 @@ const IDLE_TCP: Duration = Duration::from_secs(3600);
 const IDLE_CLOSED: Duration = Duration::from_secs(60);
 const IDLE_OTHER: Duration = Duration::from_secs(300);
 
-/// Packed length of a key: addresses, ports, protocol and VLAN tags.
-const KEY_LEN: usize = 16 + 16 + 2 + 2 + 1 + 3;
+/// Packed length of a key: addresses, ports, protocol, VLAN tags, and tunnels with the IP version.
+const KEY_LEN: usize = 16 + 16 + 2 + 2 + 1 + 3 + 1;
 
-/// Ends of a flow in their order, protocol, and VLAN identifiers.
+/// Ends of a flow in their order, protocol, VLAN identifiers, number of tunnels, and IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key([u8; KEY_LEN]);
 
@@ -41,7 +41,8 @@ impl Key {
         key[32..34].copy_from_slice(&low.1.to_be_bytes());
         key[34..36].copy_from_slice(&high.1.to_be_bytes());
         key[36] = packet.protocol;
-        key[37..].copy_from_slice(&packet.vlans.to_be_bytes()[1..]);
+        key[37..40].copy_from_slice(&packet.vlans.to_be_bytes()[1..]);
+        key[40] = packet.tunnels << 1 | u8::from(packet.src.is_ipv6());
         Key(key)
     }
 }
@@ -53,7 +54,7 @@ impl FlowKey for Key {
         let (words, _) = self.0.as_chunks::<8>();
         let word = |n: usize| words.get(n).map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let hash = seed.mix(0, word(0), word(1));
-        seed.mix(seed.mix(hash, word(2), word(3)), word(4), 0)
+        seed.mix(seed.mix(hash, word(2), word(3)), word(4), self.0[KEY_LEN - 1].into())
     }
 
     fn pack(&self) -> Self::Packed {
@@ -118,7 +119,7 @@ pub(super) struct Flow {
 #[must_use]
 pub(super) struct Slot(Option<u32>);
 
-/// Flows by their ends, at most `capacity`; the one that was idle longest is evicted.
+/// Flows by their ends, at most `capacity`; of sixteen the one that was idle longest is evicted.
 pub(super) struct Flows {
     /// Number of the slot of each flow, from 1.
     table: FlowTable<Key, u32>,
@@ -147,7 +148,7 @@ impl Flows {
         Ok(Flows { table, slots, free, evicted, created: 0, seed: Seed::random(), stream_bytes: 0 })
     }
 
-    /// Takes over the flows of another table; if they are more than the capacity, those that were idle longest are evicted.
+    /// Takes over the flows of another table; if they are more than the capacity, some are evicted.
     pub(super) fn take_over(&mut self, old: &mut Flows) {
         if self.table.capacity() == old.table.capacity() {
             return std::mem::swap(self, old);
@@ -168,9 +169,15 @@ impl Flows {
                     Lookup::Refused => {}
                 },
             );
-            drop(self.release(lost));
-            self.stream_bytes += if place.is_some() { flow.counted } else { 0 };
-            self.put(&Slot(place), flow);
+            let lost = self.release(lost);
+            self.evicted.extend(lost.map(|flow| *flow));
+            if place.is_some() {
+                self.stream_bytes += flow.counted;
+                self.put(&Slot(place), flow);
+            } else {
+                self.free.push(new);
+                self.evicted.push(*flow);
+            }
         }
     }
 
@@ -203,7 +210,9 @@ impl Flows {
         if number != 0
             && let Some(mut flow) = self.slots.get_mut(number as usize - 1).and_then(Option::take)
         {
-            let restarts = packet.is_tcp() && packet.tcp_flags() & 0x12 == 2 && flow.tcp == TcpState::Closed;
+            let has_ended =
+                flow.tcp == TcpState::Closed || flow.action == FlowAction::Drop && flow.tcp == TcpState::Established;
+            let restarts = packet.is_tcp() && packet.tcp_flags() & 0x12 == 2 && has_ended;
             if now.saturating_sub(flow.last) > flow.idle_max() || restarts {
                 self.stream_bytes -= flow.counted;
                 flow.counted = 0;
@@ -246,8 +255,11 @@ impl Flows {
         })
     }
 
-    /// Puts a flow back.
+    /// Puts a flow back; one that is not inspected any more keeps no bytes.
     pub(super) fn put(&mut self, slot: &Slot, mut flow: Box<Flow>) {
+        if flow.action != FlowAction::Inspect && (flow.app.is_some() || flow.streams.iter().any(|s| s.len() != 0)) {
+            (flow.streams, flow.app) = (Default::default(), None);
+        }
         let Some(to) = slot.0.and_then(|number| self.slots.get_mut(number as usize - 1)) else { return };
         let bytes = flow.streams.iter().map(Stream::len).sum();
         self.stream_bytes = self.stream_bytes + bytes - flow.counted;
@@ -314,7 +326,7 @@ impl Flow {
 
     fn idle_max(&self) -> Duration {
         match self.tcp {
-            TcpState::None => IDLE_OTHER,
+            TcpState::None | TcpState::Syn | TcpState::SynAck => IDLE_OTHER,
             TcpState::Closed => IDLE_CLOSED,
             _ => IDLE_TCP,
         }

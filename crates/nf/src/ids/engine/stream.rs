@@ -24,6 +24,9 @@ pub(super) struct Chunk {
     pub(super) end: u64,
 }
 
+/// Capacity of a buffer that is kept for later bytes.
+const KEPT_CAPACITY: usize = 4 * CHUNK_LEN;
+
 /// Rules whose pattern is in the history.
 #[derive(Default)]
 pub(super) struct Hits {
@@ -105,6 +108,8 @@ pub(super) struct Stream {
     /// Segments behind missing bytes, in the order of arrival.
     waiting: Vec<Segment>,
     waiting_len: usize,
+    /// Number of segments in succession that were too far ahead.
+    far: usize,
 }
 
 impl Stream {
@@ -116,7 +121,8 @@ impl Stream {
 
     /// Returns the number of bytes that are kept.
     pub(super) fn len(&self) -> usize {
-        self.pending.len() + self.history.len() + self.waiting_len + self.tap.bytes.len()
+        let waiting = self.waiting_len + self.waiting.len() * size_of::<Segment>();
+        self.pending.len() + self.history.len() + waiting + self.tap.bytes.len()
     }
 
     /// Frees what waits and what has been inspected, and adds no further segment. Returns true the first time.
@@ -125,9 +131,25 @@ impl Stream {
             return false;
         }
         self.before_gap = self.take();
+        self.tap.gap |= self.tap.open;
         (self.next, self.given_up) = (None, true);
         (self.waiting, self.waiting_len, self.history) = (vec![], 0, vec![]);
         true
+    }
+
+    /// Sets the sequence number of the first byte to that which the receiver has acknowledged.
+    pub(super) fn restart(&mut self, next: u32) {
+        if !self.given_up && self.taken == 0 && self.pending.is_empty() {
+            self.next = Some(next);
+        }
+    }
+
+    /// Returns true if the receiver may accept a reset or FIN with this sequence number (RFC 5961 §3.2). Without `strict`,
+    /// bytes that were not seen may be missing.
+    pub(super) fn accepts_end(&self, seq: u32, strict: bool) -> bool {
+        let Some(next) = self.next else { return true };
+        let (ahead, behind) = (seq.wrapping_sub(next), next.wrapping_sub(seq));
+        if strict { ahead <= 1 || self.is_waiting() } else { ahead.min(behind) <= MAX_AHEAD }
     }
 
     /// Adds a segment and returns true if it is part of the stream. `overlap` is the choice of bytes where waiting
@@ -143,12 +165,24 @@ impl Stream {
             if let Some(new) = bytes.get(known as usize..) {
                 self.append(new);
             }
+            self.far = 0;
             self.fill(overlap);
             return true;
         }
         if ahead > MAX_AHEAD {
-            return false;
+            // one may be forged; after many, bytes were not seen
+            self.far += 1;
+            if self.far <= MAX_SEGMENTS {
+                return false;
+            }
+            (self.far, self.before_gap) = (0, self.take());
+            (self.waiting, self.waiting_len, self.history) = (vec![], 0, vec![]);
+            self.tap.gap = true;
+            self.next = Some(seq);
+            self.append(bytes);
+            return true;
         }
+        self.far = 0;
         if !self.waiting.iter().any(|other| other.seq == seq && other.bytes == bytes) {
             self.waiting.push(Segment { seq, bytes: bytes.to_vec() });
             self.waiting_len += bytes.len();
@@ -188,6 +222,9 @@ impl Stream {
         let mut bytes = std::mem::take(&mut self.history);
         self.taken += self.pending.len() as u64;
         bytes.append(&mut self.pending);
+        if self.pending.capacity() > KEPT_CAPACITY {
+            self.pending = vec![];
+        }
         Some(Chunk { bytes, repeated, end: self.taken })
     }
 
@@ -196,8 +233,14 @@ impl Stream {
         if self.given_up {
             return;
         }
-        self.history = chunk.bytes;
-        self.history.drain(..self.history.len().saturating_sub(HISTORY_LEN));
+        let mut bytes = chunk.bytes;
+        let from = bytes.len().saturating_sub(HISTORY_LEN);
+        self.history = if bytes.capacity() > KEPT_CAPACITY {
+            bytes.get(from..).unwrap_or_default().to_vec()
+        } else {
+            bytes.drain(..from);
+            bytes
+        };
     }
 
     fn append(&mut self, bytes: &[u8]) {

@@ -4,7 +4,7 @@ use crate::ids::rule::parser::Parser;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use testkit::wire::{TcpFlags, build};
+use testkit::wire::{IpProtocol, TcpFlags, build};
 
 pub(super) fn options() -> Options {
     Options {
@@ -141,7 +141,7 @@ fn connection(server_port: u16) -> [Vec<u8>; 3] {
     let answer = build::tcp4([10, 0, 0, 2], [10, 0, 0, 1], server_port, 4000);
     [
         segment(TcpFlags::SYN).seq(99).to_vec(),
-        answer.flags(TcpFlags::SYN | TcpFlags::ACK).seq(499).to_vec(),
+        answer.flags(TcpFlags::SYN | TcpFlags::ACK).seq(499).ack(100).to_vec(),
         segment(TcpFlags::ACK).seq(100).to_vec(),
     ]
 }
@@ -310,4 +310,63 @@ fn numbers_of_bits_and_rules_survive_replacements() {
     let all = BTreeMap::from_iter([first[&1], first[&2], third[&1], third[&3]]);
     assert_eq!(all.len(), 4);
     assert_eq!(all.into_values().collect::<std::collections::BTreeSet<_>>().len(), 4);
+}
+
+const FORBIDDEN: &str = "alert tcp any any -> any 80 (flow:established,to_server; content:\"forbidden\"; sid:1;)\n\
+                         alert udp any any -> any any (content:\"forbidden\"; sid:2;)";
+
+/// Returns a segment from the client of [`connection`].
+fn segment(flags: TcpFlags, seq: u32, payload: &[u8]) -> Vec<u8> {
+    build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 80).flags(flags).seq(seq).ack(500).payload(payload).to_vec()
+}
+
+/// Returns the numbers of the rules that match frames in prevent mode.
+fn matched(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<u32> {
+    let mut engine = engine(FORBIDDEN, Options { prevent: true, checksums: false, ..options() });
+    let mut alerts = vec![];
+    for frame in frames {
+        engine.inspect(Duration::ZERO, &frame, &mut alerts);
+    }
+    alerts.iter().map(|alert| engine.rule(alert.rule).unwrap().sid).collect()
+}
+
+fn content() -> [Vec<u8>; 2] {
+    [segment(TcpFlags::ACK, 100, b"forb"), segment(TcpFlags::ACK, 104, b"idden")]
+}
+
+#[test]
+fn packets_in_tunnels_have_flows_of_their_own() {
+    let inner = segment(TcpFlags::ACK, 100, b"xxxxxxxxx");
+    let tunnel = build::ipv4([10, 0, 0, 1], [10, 0, 0, 2], IpProtocol(4)).payload(&inner[14..]).to_vec();
+    assert_eq!(matched(connection(80).into_iter().chain([tunnel]).chain(content())), [1]);
+}
+
+/// A receiver ignores a reset and a FIN with these sequence numbers, and acknowledges the SYN only.
+#[test]
+fn forged_ends_do_not_end_a_connection() {
+    let far = 100 + (1 << 30);
+    let forged = [
+        segment(TcpFlags::RST, far, b""),
+        segment(TcpFlags::FIN | TcpFlags::ACK, far, b""),
+        segment(TcpFlags::SYN, far, b""),
+    ];
+    assert_eq!(matched(connection(80).into_iter().chain(forged).chain(content())), [1]);
+}
+
+#[test]
+fn the_first_byte_follows_the_acknowledged_one_of_several_syns() {
+    let other = segment(TcpFlags::SYN, 1 << 30, b"");
+    assert_eq!(matched([other].into_iter().chain(connection(80)).chain(content())), [1]);
+}
+
+#[test]
+fn datagrams_in_tunnels_are_reassembled() {
+    let (src, dst) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let whole = build::udp4(src, dst, 1, 2).payload(b"0123forbidden").to_vec();
+    let (first, last) = whole[34..].split_at(16);
+    let fragments = [(0, true, first), (16, false, last)].map(|(offset, more, bytes)| {
+        let inner = build::ipv4(src, dst, IpProtocol(17)).id(7).fragment(offset, more).payload(bytes).to_vec();
+        build::ipv4(src, dst, IpProtocol(4)).payload(&inner[14..]).to_vec()
+    });
+    assert_eq!(matched(fragments), [2]);
 }

@@ -1,17 +1,15 @@
 //! Limits on the alerts of rules.
 
 use super::decode::Packet;
-use crate::ids::rule::state::{Threshold, ThresholdKind, Track, UniqueOn};
+use crate::ids::rule::state::{Threshold, ThresholdKind, Track, UNIQUE_MAX, UniqueOn};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Largest number of counts; while all are in use, further keys are not limited.
+/// Largest number of counts; while all are in use, further keys do not reach their thresholds.
 const MAX_COUNTS: usize = 65_536;
 /// Time between two searches of a full table for counts that have ended.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
-/// Largest number of distinct ports that are kept per count.
-const MAX_PORTS: usize = 1024;
 
 type Key = (u32, Option<IpAddr>, Option<IpAddr>, u64);
 
@@ -63,7 +61,8 @@ impl Thresholds {
                 self.next_search = now + SEARCH_INTERVAL;
             }
             if self.counts.len() >= MAX_COUNTS {
-                let reports = t.kind != ThresholdKind::DetectionFilter;
+                let is_reached = t.kind == ThresholdKind::Limit || t.count == 1;
+                let reports = is_reached && t.kind != ThresholdKind::DetectionFilter;
                 return if reports { Permission::Alert } else { Permission::Nothing };
             }
         }
@@ -77,7 +76,7 @@ impl Thresholds {
             None => count.n = count.n.saturating_add(1),
             Some(on) => {
                 let port = if on == UniqueOn::SourcePort { packet.src_port } else { packet.dst_port };
-                if !count.ports.contains(&port) && count.ports.len() < MAX_PORTS {
+                if !count.ports.contains(&port) && count.ports.len() < UNIQUE_MAX as usize {
                     count.ports.push(port);
                 }
                 count.n = count.ports.len() as u32;

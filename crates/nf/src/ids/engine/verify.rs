@@ -47,7 +47,12 @@ impl Verifier<'_> {
                 let mut at = 0;
                 loop {
                     let found = regex.find_at(text, at);
-                    self.charge(found.map_or(text.len(), |found| found.end()) - at);
+                    // a search may read far beyond its match
+                    let searched = match found {
+                        Some(found) if at == 0 => found.end(),
+                        _ => (text.len() - at).max(BYTES_PER_STEP),
+                    };
+                    self.charge(searched);
                     let Some(found) = found else { break };
                     if *negated {
                         return false;
@@ -90,7 +95,7 @@ impl Verifier<'_> {
                         JumpFrom::End => len as i128,
                     };
                 let target = target.max(0);
-                target <= len as i128 && self.run(rest, target as usize, furthest)
+                target < len as i128 && self.run(rest, target as usize, furthest)
             }
             Match::ByteExtract { field, multiplier, align, variable } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
@@ -198,13 +203,18 @@ impl Verifier<'_> {
             bytes = text.get(..end)?;
         }
         let len = bytes.len();
+        let mut read_len = len;
         let read = match field.text_base {
             _ if len == 0 => 0,
             Some(base) => {
-                let text = std::str::from_utf8(bytes).ok()?.trim_start();
-                let text = if base == 16 { text.trim_start_matches("0x").trim_start_matches("0X") } else { text };
-                let digits = text.find(|c: char| !c.is_digit(base)).map_or(text, |n| &text[..n]);
-                u64::from_str_radix(digits, base).ok()?
+                let text = bytes.trim_ascii_start();
+                let text = match text {
+                    [b'0', b'x' | b'X', rest @ ..] if base == 16 => rest,
+                    text => text,
+                };
+                let digits = text.iter().take_while(|byte| char::from(**byte).is_digit(base)).count();
+                read_len = len - text.len() + digits;
+                u64::from_str_radix(std::str::from_utf8(text.get(..digits)?).ok()?, base).ok()?
             }
             None if len > 8 => return None,
             None if field.little => bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte)),
@@ -212,7 +222,7 @@ impl Verifier<'_> {
         };
         let masked =
             if field.bitmask == u64::MAX { read } else { (read & field.bitmask) >> field.bitmask.trailing_zeros() };
-        Some((masked, start + len))
+        Some((masked, start + read_len))
     }
 }
 

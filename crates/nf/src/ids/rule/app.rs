@@ -1,6 +1,6 @@
 //! Buffers of application protocols, and their transformations.
 
-use super::bytes::{Match, parse_pcre};
+use super::bytes::{JumpFrom, Match, parse_pcre};
 use super::content::{Content, parse_bytes};
 use super::number::Comparison;
 use super::state::FlowOption;
@@ -168,6 +168,28 @@ impl Field {
     /// Returns true for the content of a message, which may be incomplete when it is inspected.
     pub(in crate::ids) fn is_body(self) -> bool {
         matches!(self, Field::HttpRequestBody | Field::HttpResponseBody | Field::FileData)
+    }
+
+    /// Returns true if messages in this direction can have the buffer.
+    pub(in crate::ids) fn is_in(self, to_client: bool) -> bool {
+        match self.side() {
+            Side::Both => true,
+            Side::Request => !to_client,
+            Side::Response => to_client,
+        }
+    }
+
+    /// Returns true if the buffer is part of a certificate.
+    pub(in crate::ids) fn is_of_certificate(self) -> bool {
+        matches!(
+            self,
+            Field::TlsSubject
+                | Field::TlsIssuer
+                | Field::TlsSerial
+                | Field::TlsFingerprint
+                | Field::TlsCertificates
+                | Field::TlsSubjectAltName
+        )
     }
 
     /// Returns the case of the letters of the buffer, if all have one.
@@ -445,8 +467,11 @@ impl BufferOptions {
             || !self.transforms.is_empty()
             || self.options.iter().any(|option| match option {
                 Match::Content(content) => content.negated || content.endswith,
-                Match::IsDataAt { negated, .. } | Match::Pcre { negated, .. } => *negated,
-                Match::BufferSize(_) => true,
+                Match::IsDataAt { negated, .. } => *negated,
+                Match::Pcre { regex, negated, .. } => {
+                    *negated || ["$", "\\z", "\\b", "\\B"].iter().any(|end| regex.as_str().contains(end))
+                }
+                Match::BufferSize(_) | Match::ByteJump { from: JumpFrom::End, .. } => true,
                 _ => false,
             })
     }

@@ -1,5 +1,8 @@
 //! Options about flows, their bits, and rates of alerts.
 
+/// Largest number of distinct ports that are counted.
+pub(in crate::ids) const UNIQUE_MAX: u32 = 1024;
+
 /// Flow condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ids) enum FlowOption {
@@ -158,7 +161,11 @@ pub(super) fn parse_xbits(value: &str, number: &mut dyn FnMut(&str) -> u32) -> R
         return Ok(None);
     }
     let command = bit_command(command)?;
-    let bits = bits(&format!("x:{}", parts.next().unwrap_or("")), number)?;
+    let name = parts.next().unwrap_or("");
+    if name.is_empty() || name.contains('|') {
+        return Err(format!("{name}: not a name of a bit"));
+    }
+    let bits = bits(&format!("x:{name}"), number)?;
     let (mut scope, mut expire) = (None, 30);
     for part in parts {
         match part.split_whitespace().collect::<Vec<_>>()[..] {
@@ -209,6 +216,9 @@ pub(super) fn parse_threshold(value: &str, filter: bool) -> Result<Threshold, St
             ["unique_on", "dst_port"] => unique_on = Some(UniqueOn::DestinationPort),
             _ => return Err(format!("{part}: not an option of a threshold")),
         }
+    }
+    if unique_on.is_some() && (!filter || count.is_some_and(|n| n >= UNIQUE_MAX)) {
+        return Err(format!("{value}: unique_on needs detection_filter and a count below {UNIQUE_MAX}"));
     }
     let missing = |name: &str| format!("{value}: no {name} is given");
     Ok(Threshold {
