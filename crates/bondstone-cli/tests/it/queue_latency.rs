@@ -146,7 +146,7 @@ fn a_download_hardly_delays_pings() {
         let latency = bondstone([home, remote, between], 2);
         latency.print("schedule");
         // a packet of the download takes 0.12 ms, and a queue of all its packets tens of milliseconds
-        latency.quantile(0.5) < 3.0 && latency.rate > 50.0
+        latency.quantile(0.5) < 3.0 && (50.0..100.0).contains(&latency.rate)
     };
     assert!((0..5).any(is_short), "pings are delayed by the download");
 }
@@ -174,7 +174,7 @@ fn latency_beside_a_download_is_that_of_the_kernel() {
             other.print("kernel");
             own.print("schedule");
             (ours, others) = (ours + own.mean(), others + other.mean());
-            is_full &= own.rate > 85.0 && other.rate > 85.0;
+            is_full &= [own.rate, other.rate].iter().all(|rate| (85.0..100.0).contains(rate));
         }
         println!("mean latency of schedule / kernel: {:.2}", ours / others);
         // where CPUs limit the download, packets wait for them and not in the queue

@@ -212,6 +212,7 @@ fn sixty_three_tenants_replay_full_tables() {
         let (updates, seconds) = update(&recording, &clients, &destinations(&prefixes));
         let ended = Instant::now();
         until(LIMIT, || is_full(&installed()), || format!("{:?}", installed()));
+        assert!(refused() <= OWN_ROUTES * u64::from(TENANTS), "{} routes refused", refused());
         let after = statistics(&sockets).nf("router");
         let drops = |summary: &Summary| summary.0["drops"].clone();
         println!(
