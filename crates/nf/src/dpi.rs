@@ -9,7 +9,7 @@ pub(crate) mod protocol;
 mod stream_start;
 
 use crate::classification::Classification;
-use crate::settings::Dscp;
+use crate::settings::{Dscp, in_range};
 use crate::traffic_class;
 pub use application::Application;
 use application::UNKNOWN;
@@ -165,14 +165,6 @@ impl Treatments {
     }
 }
 
-fn check_range(key: &'static str, value: u32, range: core::ops::RangeInclusive<u32>) -> Result<(), Diagnostic> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    let d = Diagnostic::new("number is out of range").key(key).value(value);
-    Err(d.remedy(format!("write {} to {}", range.start(), range.end())))
-}
-
 impl Nf for Dpi {
     type Settings = Settings;
     const KIND: &'static str = "dpi";
@@ -182,10 +174,10 @@ impl Nf for Dpi {
     const EXAMPLE: &'static str = "flows = 200000\ndrop = [\"bittorrent\"]\nmark = { sip = \"cs3\", rtp = \"ef\" }";
 
     fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
-        check_range("idle", settings.idle, 1..=1_000_000)?;
-        check_range("packets_max", settings.packets_max.into(), 1..=100)?;
-        check_range("inspected", settings.inspected, 1..=1 << 20)?;
-        check_range("reassembled", settings.reassembled, 0..=1 << 16)?;
+        in_range(settings.idle.into(), 1..=1_000_000, "idle", "number")?;
+        in_range(settings.packets_max.into(), 1..=100, "packets_max", "number")?;
+        in_range(settings.inspected.into(), 1..=1 << 20, "inspected", "number")?;
+        in_range(settings.reassembled.into(), 0..=1 << 16, "reassembled", "number")?;
         let hosts = Hosts::new(&settings.hosts)?;
         let treatments = Treatments::new(settings, &hosts)?;
         let flows = settings.flows;

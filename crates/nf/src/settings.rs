@@ -5,7 +5,9 @@ pub(crate) mod line_file;
 mod mac;
 mod network;
 pub(crate) mod port_list;
+mod range;
 
 pub(crate) use dscp::Dscp;
 pub use mac::Mac;
 pub use network::Net;
+pub(crate) use range::in_range;

@@ -3,10 +3,11 @@
 use super::class::{Classes, Match};
 use super::headers::Headers;
 use super::meter::{Buckets, Colour, CommittedAndExcess, InvalidMeter, Meter, SingleRate, TwoRate};
-use super::rates::{bits_per_second, in_range};
+use super::rates::bits_per_second;
 use super::subscriber::{Grouping, Per};
 use crate::Classification;
 use crate::settings::Dscp;
+use crate::settings::in_range;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Named, Nf, Node, Rate, Spread};
 use packet::{BURST, Batch, Packet};

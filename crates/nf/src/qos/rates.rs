@@ -16,20 +16,3 @@ pub(super) fn bits_per_second(rate: Rate, key: &'static str, name: &str) -> Resu
         }
     }
 }
-
-/// Returns a number of bytes or packets of a setting that is in a range.
-///
-/// # Errors
-/// It is out of the range.
-pub(super) fn in_range(
-    value: u64,
-    range: std::ops::RangeInclusive<u64>,
-    key: &'static str,
-    name: &str,
-) -> Result<u64, Diagnostic> {
-    if range.contains(&value) {
-        return Ok(value);
-    }
-    let d = Diagnostic::new(format!("{name} is out of range")).key(key).value(value);
-    Err(d.remedy(format!("write {} to {}", range.start(), range.end())))
-}
