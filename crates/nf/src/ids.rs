@@ -6,6 +6,7 @@ mod eve;
 mod reject;
 mod rule;
 
+use crate::settings::in_range;
 use diagnostics::Diagnostic;
 use engine::{Alert, Engine, Options, RuleSet, Verdict};
 use eve::EveLog;
@@ -130,7 +131,7 @@ impl Default for Settings {
 }
 
 /// Maximum of the setting `flows`.
-const FLOWS_MAX: u32 = 1 << 24;
+const FLOWS_MAX: u64 = 1 << 24;
 
 impl Nf for Ids {
     type Settings = Settings;
@@ -143,18 +144,12 @@ impl Nf for Ids {
     const EXAMPLE: &'static str = "inline = ['alert tcp any any -> any 80 (msg:\"traversal\"; flow:to_server; content:\"/etc/passwd\"; sid:1;)']\nmode = \"detect\"";
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
-        if settings.flows == 0 || settings.flows > FLOWS_MAX {
-            let d = Diagnostic::new("number of flows is out of range").key("flows").value(settings.flows);
-            return Err(d.remedy(format!("write 1 to {FLOWS_MAX}")));
-        }
+        in_range(settings.flows.into(), 1..=FLOWS_MAX, "flows", "number of flows")?;
+        in_range(settings.alerts_per_packet.into(), 1..=u8::MAX.into(), "alerts_per_packet", "number of alerts")?;
         let order = &settings.action_order;
         if order.len() != Action::ALL.len() || Action::ALL.iter().any(|action| !order.contains(action)) {
             let d = Diagnostic::new("actions are missing or repeated").key("action_order").value(format!("{order:?}"));
             return Err(d.remedy("write pass, drop, reject and alert in the order wanted"));
-        }
-        if settings.alerts_per_packet == 0 {
-            let d = Diagnostic::new("number of alerts is out of range").key("alerts_per_packet").value(0);
-            return Err(d.remedy("write 1 to 255"));
         }
         let counters = Counters::<CounterId>::default();
         let engine = settings.matcher.engine()?;
@@ -343,15 +338,19 @@ impl Node for IdsNode {
         let replies = RefCell::new(&mut self.replies);
         batch.extract_if(
             |packet| {
+                let frame = packet.data();
+                let Some(packet) = engine.decode(frame) else {
+                    counters[CounterId::NotIp].add(1);
+                    return None;
+                };
+                counters[CounterId::Inspected].add(1);
                 if let Some(replies) = &mut **replies.borrow_mut() {
-                    replies.learn(path, packet.data());
+                    replies.learn(path, frame, &packet);
                 }
-                let verdict = engine.inspect(now, packet.data(), alerts);
-                counters[if verdict.is_some() { CounterId::Inspected } else { CounterId::NotIp }].add(1);
-                match verdict {
-                    None | Some(Verdict::Forward) => None,
-                    Some(Verdict::Drop) => Some((DropReason::DropRule, None)),
-                    Some(Verdict::Reject(to)) => Some((DropReason::RejectRule, Some(to))),
+                match engine.inspect(now, &packet, alerts) {
+                    Verdict::Forward => None,
+                    Verdict::Drop => Some((DropReason::DropRule, None)),
+                    Verdict::Reject(to) => Some((DropReason::RejectRule, Some(to))),
                 }
             },
             |(reason, to), packet| {

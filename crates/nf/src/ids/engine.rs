@@ -209,11 +209,15 @@ impl Engine {
         &self.app.statistics
     }
 
-    /// Inspects a frame and the packets of its tunnels; `None` if it is not IP.
-    pub(super) fn inspect(&mut self, now: Duration, frame: &[u8], alerts: &mut Vec<Alert>) -> Option<Verdict> {
-        let packet = decode::decode_frame(frame, self.options.checksums)?;
+    /// Returns the packet of a frame; `None` if it is not IP.
+    pub(super) fn decode<'a>(&self, frame: &'a [u8]) -> Option<Packet<'a>> {
+        decode::decode_frame(frame, self.options.checksums)
+    }
+
+    /// Inspects a packet and those of its tunnels.
+    pub(super) fn inspect(&mut self, now: Duration, packet: &Packet<'_>, alerts: &mut Vec<Alert>) -> Verdict {
         self.reported = 0;
-        Some(self.inspect_layers(now, &packet, alerts))
+        self.inspect_layers(now, packet, alerts)
     }
 
     /// Inspects a packet, the datagram that it completes, and the packets of its tunnels.
@@ -347,7 +351,6 @@ impl Engine {
         let chunk = if due { stream.take() } else { None };
         let matched = if chunk.is_some() { std::mem::take(&mut stream.matched) } else { vec![] };
         let ip_only = !std::mem::replace(&mut flow.ip_only_done[direction], true);
-        let established = if packet.is_tcp() { flow.tcp >= TcpState::Established } else { flow.seen == [true; 2] };
         let is_first_detected = flow.is_app_decided() && !std::mem::replace(&mut flow.app_announced[direction], true);
         let input = Input {
             is_packet: true,
@@ -357,7 +360,7 @@ impl Engine {
             repeated: chunk.as_ref().map_or(0, |chunk| chunk.repeated),
             matched: &matched,
             to_client: direction == 1,
-            established,
+            established: flow.is_established(packet.is_tcp()),
             ip_only,
             message: None,
             is_first_detected,
@@ -455,7 +458,7 @@ impl Engine {
             repeated: chunk.repeated,
             matched: &matched,
             to_client: direction == 1,
-            established: flow.tcp >= TcpState::Established,
+            established: flow.is_established(true),
             ip_only: false,
             message: None,
             is_first_detected: false,

@@ -49,10 +49,9 @@ impl Replies {
     }
 
     /// Remembers the way of a packet.
-    pub(super) fn learn(&mut self, path: PathId, frame: &[u8]) {
-        let Some(packet) = decode_frame(frame, false) else { return };
-        let Some(way) = way_of(path, frame, &packet) else { return };
-        let (hosts, from) = ordered(&packet);
+    pub(super) fn learn(&mut self, path: PathId, frame: &[u8], packet: &Packet<'_>) {
+        let Some(way) = way_of(path, frame, packet) else { return };
+        let (hosts, from) = ordered(packet);
         let Some(slot) = self.pairs.get_mut(index_of(hosts)) else { return };
         let pair = match slot {
             Some(pair) if pair.hosts == hosts => pair,

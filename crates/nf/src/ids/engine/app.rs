@@ -25,7 +25,7 @@ pub(super) struct AppIndex {
     /// Rules without a content, by protocol.
     without_pattern: [Vec<u32>; AppProtocol::ALL.len()],
     /// True if rules have conditions on application protocols.
-    used: bool,
+    pub(super) used: bool,
     fields: Fields,
     /// True if rules have contents of the payload beside those of messages.
     raw: bool,
@@ -35,7 +35,6 @@ pub(super) struct AppIndex {
 pub(super) struct AppState {
     /// Working memory for each set of patterns.
     pub(super) searchers: Vec<Searcher>,
-    pub(super) used: bool,
     pub(super) options: AppOptions,
     pub(super) statistics: Arc<AppStatistics>,
     /// Identifiers of rules that have matched the message that is inspected.
@@ -46,7 +45,6 @@ impl AppState {
     pub(super) fn new(index: &AppIndex, inline: bool) -> Result<Self, Diagnostic> {
         Ok(AppState {
             searchers: index.sets.iter().map(|set| set.set.searcher()).collect::<Result<_, _>>()?,
-            used: index.used,
             options: AppOptions { fields: index.fields, inline, raw: index.raw },
             statistics: Arc::default(),
             matched: vec![],

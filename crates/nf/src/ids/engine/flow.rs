@@ -93,7 +93,6 @@ pub(super) struct Flow {
     pub(super) id: u64,
     /// Number in the order of creation.
     pub(super) number: u64,
-    pub(super) client: (IpAddr, u16),
     last: Duration,
     pub(super) seen: [bool; 2],
     pub(super) ip_only_done: [bool; 2],
@@ -157,28 +156,36 @@ impl Flows {
         let all: Vec<_> = old.table.iter_seen(0..old.table.buckets()).map(|(key, n, seen)| (key, *n, seen)).collect();
         for (key, number, seen) in all {
             let Some(flow) = old.release(number) else { continue };
-            let (mut lost, mut place) = (0, None);
-            self.slots.push(None);
-            let new = self.slots.len() as u32;
-            self.table.look_up_or_insert(
-                &[self.table.prepare(key)],
-                seen,
-                |_, number| lost = *number,
-                |_, found| match found {
-                    Lookup::Known(to) | Lookup::New(to) => (*to, place) = (new, Some(new)),
-                    Lookup::Refused => {}
-                },
-            );
-            let lost = self.release(lost);
-            self.evicted.extend(lost.map(|flow| *flow));
-            if place.is_some() {
-                self.stream_bytes += flow.counted;
-                self.put(&Slot(place), flow);
-            } else {
-                self.free.push(new);
-                self.evicted.push(*flow);
+            match self.place(key, seen) {
+                Some(place) => {
+                    self.stream_bytes += flow.counted;
+                    self.put(&Slot(Some(place)), flow);
+                }
+                None => self.evicted.push(*flow),
             }
         }
+    }
+
+    /// Returns the number of the slot of a flow, a free one if the flow is new; `None` if there is no room.
+    fn place(&mut self, key: Key, now: u32) -> Option<u32> {
+        let next = self.free.last().copied().unwrap_or(self.slots.len() as u32 + 1);
+        let (mut lost, mut place) = (0, None);
+        self.table.look_up_or_insert(
+            &[self.table.prepare(key)],
+            now,
+            |_, number| lost = *number,
+            |_, found| match found {
+                Lookup::Known(number) => place = Some(*number),
+                Lookup::New(number) => (*number, place) = (next, Some(next)),
+                Lookup::Refused => {}
+            },
+        );
+        if place == Some(next) && self.free.pop().is_none() {
+            self.slots.push(None);
+        }
+        let lost = self.release(lost);
+        self.evicted.extend(lost.map(|flow| *flow));
+        place
     }
 
     pub(super) fn len(&self) -> usize {
@@ -191,43 +198,24 @@ impl Flows {
 
     /// Takes a flow out of its slot, or a new one; [`put`](Self::put) puts it back.
     pub(super) fn take(&mut self, packet: &Packet<'_>, now: Duration) -> (Slot, Box<Flow>) {
-        let key = [self.table.prepare(Key::new(packet))];
-        let (mut lost, mut slot) = (0, Some(0));
-        self.table.look_up_or_insert(
-            &key,
-            millis(now),
-            |_, number| lost = *number,
-            |_, found| match found {
-                Lookup::Known(number) => slot = Some(*number),
-                Lookup::New(number) => *number = 0,
-                Lookup::Refused => slot = None,
-            },
-        );
-        if let Some(flow) = self.release(lost) {
-            self.evicted.push(*flow);
+        let Some(number) = self.place(Key::new(packet), millis(now)) else {
+            return (Slot(None), self.create(packet, now));
+        };
+        let slot = Slot(Some(number));
+        let Some(mut flow) = self.slots.get_mut(number as usize - 1).and_then(Option::take) else {
+            return (slot, self.create(packet, now));
+        };
+        let has_ended =
+            flow.tcp == TcpState::Closed || flow.action == FlowAction::Drop && flow.tcp == TcpState::Established;
+        let restarts = packet.is_tcp() && packet.tcp_flags() & 0x12 == 2 && has_ended;
+        if now.saturating_sub(flow.last) > flow.idle_max() || restarts {
+            self.stream_bytes -= flow.counted;
+            flow.counted = 0;
+            let new = self.create(packet, now);
+            self.evicted.push(*std::mem::replace(&mut flow, new));
         }
-        let Some(number) = slot else { return (Slot(None), self.create(packet, now)) };
-        if number != 0
-            && let Some(mut flow) = self.slots.get_mut(number as usize - 1).and_then(Option::take)
-        {
-            let has_ended =
-                flow.tcp == TcpState::Closed || flow.action == FlowAction::Drop && flow.tcp == TcpState::Established;
-            let restarts = packet.is_tcp() && packet.tcp_flags() & 0x12 == 2 && has_ended;
-            if now.saturating_sub(flow.last) > flow.idle_max() || restarts {
-                self.stream_bytes -= flow.counted;
-                flow.counted = 0;
-                let new = self.create(packet, now);
-                self.evicted.push(*std::mem::replace(&mut flow, new));
-            }
-            flow.last = now;
-            return (Slot(Some(number)), flow);
-        }
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() as u32
-        });
-        self.table.look_up(&key, millis(now), |_, value| *value = number);
-        (Slot(Some(number)), self.create(packet, now))
+        flow.last = now;
+        (slot, flow)
     }
 
     /// Returns a new flow.
@@ -238,7 +226,6 @@ impl Flows {
             // 53 bits, which JSON numbers can hold
             id: self.seed.mix(0, self.created, 0) >> 11,
             number: self.created,
-            client: src,
             last: now,
             seen: [false; 2],
             ip_only_done: [false; 2],
@@ -321,7 +308,12 @@ impl Flow {
     /// Returns 0 for packets to the server and 1 for packets to the client.
     pub(super) fn direction(&self, packet: &Packet<'_>) -> usize {
         let (src, dst) = ends(packet);
-        usize::from(src != self.client && dst == self.client)
+        usize::from(src != self.ends[0] && dst == self.ends[0])
+    }
+
+    /// Returns true if a connection is established, or if both ends of another flow have sent packets.
+    pub(super) fn is_established(&self, is_tcp: bool) -> bool {
+        if is_tcp { self.tcp >= TcpState::Established } else { self.seen == [true; 2] }
     }
 
     fn idle_max(&self) -> Duration {

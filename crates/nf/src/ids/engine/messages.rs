@@ -1,7 +1,7 @@
 //! Parsing and inspection of application protocols with the packets of a flow.
 
 use super::decode::{Packet, TCP, UDP};
-use super::flow::{Flow, FlowAction, TcpState};
+use super::flow::{Flow, FlowAction};
 use super::stream::Tap;
 use super::{Alert, Engine, Input, Verdict, app, worse};
 use crate::ids::app::AppFlow;
@@ -13,7 +13,7 @@ const MAX_UNACKNOWLEDGED: usize = 64 << 10;
 impl Engine {
     /// Returns true if bytes of a flow are parsed.
     pub(super) fn parses_app(&self, flow: &Flow) -> bool {
-        self.app.used && flow.app.as_ref().is_none_or(|app| app.is_active())
+        self.rule_set.app.used && flow.app.as_ref().is_none_or(|app| app.is_active())
     }
 
     /// Parses the bytes that a packet acknowledges; in prevent mode those that it contains.
@@ -108,10 +108,7 @@ impl Engine {
                 chunk_end: 0,
                 matched: &matched,
                 to_client: message.to_client,
-                established: match packet.protocol {
-                    TCP => flow.tcp >= TcpState::Established,
-                    _ => flow.seen == [true; 2],
-                },
+                established: flow.is_established(packet.protocol == TCP),
                 ip_only: false,
                 message: Some(&message),
                 is_first_detected: false,
@@ -133,7 +130,9 @@ impl Engine {
 
     /// Parses and inspects the rest of both directions.
     pub(super) fn finish_app(&mut self, now: Duration, flow: &mut Flow, alerts: &mut Vec<Alert>) {
-        if !self.app.used || flow.streams.iter().all(|stream| stream.tap.bytes.is_empty()) && flow.app.is_none() {
+        if !self.rule_set.app.used
+            || flow.streams.iter().all(|stream| stream.tap.bytes.is_empty()) && flow.app.is_none()
+        {
             return;
         }
         let (options, statistics) = (self.app.options, &self.app.statistics);

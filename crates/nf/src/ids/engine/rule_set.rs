@@ -135,8 +135,8 @@ impl ByClass {
     }
 }
 
-/// Rule and threshold across reloads: `gid`, `sid`, threshold, and a number among rules with the same ones.
-type RuleKey = (u32, u32, Option<Threshold>, u32);
+/// Rule and threshold across reloads: `gid`, `sid` and threshold.
+type RuleKey = (u32, u32, Option<Threshold>);
 
 /// Rules in the order of evaluation.
 pub(in crate::ids) struct RuleSet {
@@ -161,7 +161,7 @@ pub(in crate::ids) struct RuleSet {
 }
 
 impl RuleSet {
-    /// Sorts and compiles rules. Without an engine they cannot be searched for, only checked.
+    /// Sorts and compiles rules, of which no two have the same `gid` and `sid`. Without an engine they cannot be searched for, only checked.
     pub(in crate::ids) fn new(
         mut rules: Vec<Rule>,
         mut bits: BitNumbers,
@@ -176,11 +176,9 @@ impl RuleSet {
             &rules.iter().flat_map(|rule| &rule.states).flat_map(|s| s.bits.iter().copied()).collect::<HashSet<_>>(),
         );
         let mut next_id = before.map_or(0, |before| before.next_id);
-        let (mut ids, mut equal) = (HashMap::new(), HashMap::new());
+        let mut ids = HashMap::new();
         for rule in &mut rules {
-            let equal: &mut u32 = equal.entry((rule.gid, rule.sid, rule.threshold)).or_default();
-            let key = (rule.gid, rule.sid, rule.threshold, *equal);
-            *equal += 1;
+            let key = (rule.gid, rule.sid, rule.threshold);
             rule.id = before.and_then(|before| before.ids.get(&key).copied()).unwrap_or_else(|| {
                 next_id = next_id.wrapping_add(1);
                 next_id

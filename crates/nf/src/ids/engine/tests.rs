@@ -6,6 +6,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use testkit::wire::{IpProtocol, TcpFlags, build};
 
+impl Engine {
+    /// Inspects a frame; `None` if it is not IP.
+    pub(super) fn inspect_frame(&mut self, now: Duration, frame: &[u8], alerts: &mut Vec<Alert>) -> Option<Verdict> {
+        let packet = self.decode(frame)?;
+        Some(self.inspect(now, &packet, alerts))
+    }
+}
+
 pub(super) fn options() -> Options {
     Options {
         prevent: false,
@@ -67,7 +75,7 @@ fn run(folder: &Path, options: Options, order: &[Action]) -> Alerts {
         number += 1;
         now = Duration::from_nanos(record.timestamp_ns);
         if let Some(frame) = ethernet(&record) {
-            engine.inspect(now, &frame, &mut new);
+            engine.inspect_frame(now, &frame, &mut new);
         }
         count(&engine, number, &mut new);
     }
@@ -155,7 +163,7 @@ fn finds_contents_across_segments_out_of_order() {
     let data = [(104, &b"idden"[..]), (100, b"forb"), (100, b"forb")];
     let frames = data.iter().map(|(seq, bytes)| segment.clone().seq(*seq).payload(bytes).to_vec());
     for frame in connection(80).into_iter().chain(frames) {
-        assert_eq!(engine.inspect(Duration::ZERO, &frame, &mut alerts), Some(Verdict::Forward));
+        assert_eq!(engine.inspect_frame(Duration::ZERO, &frame, &mut alerts), Some(Verdict::Forward));
     }
     engine.finish(Duration::ZERO, &mut alerts);
     assert_eq!(alerts.len(), 1);
@@ -175,7 +183,7 @@ fn finds_contents_in_segments_of_any_length() {
         let data = text.chunks(len).enumerate();
         let frames = data.map(|(n, bytes)| segment.clone().seq(100 + (n * len) as u32).payload(bytes).to_vec());
         for frame in connection(80).into_iter().chain(frames) {
-            engine.inspect(Duration::ZERO, &frame, &mut alerts);
+            engine.inspect_frame(Duration::ZERO, &frame, &mut alerts);
         }
         engine.finish(Duration::ZERO, &mut alerts);
         let count = |sid| alerts.iter().filter(|alert| engine.rule(alert.rule).unwrap().sid == sid).count();
@@ -194,7 +202,7 @@ fn drops_the_rest_of_a_flow_in_prevent_mode() {
     let mut alerts = vec![];
     let mut inspect = |host: u8, payload: &[u8]| {
         let frame = build::udp4([10, 0, 0, host], [10, 0, 0, 2], 4000, 53).payload(payload).to_vec();
-        engine.inspect(Duration::ZERO, &frame, &mut alerts).unwrap()
+        engine.inspect_frame(Duration::ZERO, &frame, &mut alerts).unwrap()
     };
     assert_eq!(inspect(1, b"a bad one"), Verdict::Drop);
     assert_eq!(inspect(1, b"a good one"), Verdict::Forward);
@@ -251,7 +259,7 @@ proptest! {
         let found = engines.each_mut().map(|engine| {
             let (mut alerts, mut all) = (vec![], vec![]);
             for (n, frame) in frames.iter().enumerate() {
-                engine.inspect(Duration::ZERO, frame, &mut alerts);
+                engine.inspect_frame(Duration::ZERO, frame, &mut alerts);
                 all.extend(alerts.drain(..).map(|alert| (n, alert.rule)));
             }
             engine.finish(Duration::ZERO, &mut alerts);
@@ -276,7 +284,7 @@ fn many_hits_in_a_stream_are_not_lost() {
     let data = text.as_bytes().chunks(100).enumerate();
     let frames = data.map(|(n, bytes)| segment.clone().seq(100 + (n * 100) as u32).payload(bytes).to_vec());
     for frame in connection(80).into_iter().chain(frames) {
-        engine.inspect(Duration::ZERO, &frame, &mut alerts);
+        engine.inspect_frame(Duration::ZERO, &frame, &mut alerts);
     }
     engine.finish(Duration::ZERO, &mut alerts);
     let mut sids: Vec<_> = alerts.iter().map(|alert| engine.rule(alert.rule).unwrap().sid).collect();
@@ -325,7 +333,7 @@ fn matched(frames: impl IntoIterator<Item = Vec<u8>>) -> Vec<u32> {
     let mut engine = engine(FORBIDDEN, Options { prevent: true, checksums: false, ..options() });
     let mut alerts = vec![];
     for frame in frames {
-        engine.inspect(Duration::ZERO, &frame, &mut alerts);
+        engine.inspect_frame(Duration::ZERO, &frame, &mut alerts);
     }
     alerts.iter().map(|alert| engine.rule(alert.rule).unwrap().sid).collect()
 }

@@ -38,7 +38,7 @@ impl Connection {
         let frame = segment.payload(payload).to_vec();
         self.next[side] +=
             payload.len() as u32 + u32::from(flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN));
-        self.engine.inspect(Duration::ZERO, &frame, &mut self.alerts).unwrap()
+        self.engine.inspect_frame(Duration::ZERO, &frame, &mut self.alerts).unwrap()
     }
 
     /// Sends bytes in segments, each of which the other side acknowledges.
@@ -291,7 +291,7 @@ fn names_of_dns_are_inspected_one_by_one() {
     let query = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 53).payload(&message(1)).to_vec();
     let answer = build::udp4([10, 0, 0, 2], [10, 0, 0, 1], 53, 4000).payload(&message(0x81)).to_vec();
     let mut sids = |frame: &[u8]| {
-        engine_.inspect(Duration::ZERO, frame, &mut alerts).unwrap();
+        engine_.inspect_frame(Duration::ZERO, frame, &mut alerts).unwrap();
         let mut sids: Vec<_> = alerts.drain(..).map(|alert: Alert| engine_.rule(alert.rule).unwrap().sid).collect();
         sids.sort_unstable();
         sids
@@ -413,7 +413,7 @@ fn buffers_have_the_values_that_tshark_finds() {
         let mut alerts = vec![];
         while let Ok(Some(record)) = reader.next() {
             if let Some(frame) = ethernet(&record) {
-                engine.inspect(Duration::from_nanos(record.timestamp_ns), &frame, &mut alerts);
+                engine.inspect_frame(Duration::from_nanos(record.timestamp_ns), &frame, &mut alerts);
             }
         }
         engine.finish(Duration::ZERO, &mut alerts);
