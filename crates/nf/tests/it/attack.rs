@@ -239,12 +239,25 @@ fn attack(target: &Target, packets: u64) -> String {
     report
 }
 
-#[test]
-fn survives_malformed_packets() {
-    let _guard = run_alone();
-    let packets = env_number("ATTACK_PACKETS", 200_000);
-    for target in &TARGETS {
-        println!("{}", attack(target, packets));
+/// A test for each NF, so that one can be run alone.
+mod survives_malformed_packets {
+    macro_rules! tests {
+        ($($kind:ident)*) => {
+            const KINDS: &[&str] = &[$(stringify!($kind)),*];
+            $(#[test]
+            fn $kind() {
+                let _guard = super::run_alone();
+                let target = super::TARGETS.iter().find(|target| target.kind == stringify!($kind)).unwrap();
+                println!("{}", super::attack(target, super::env_number("ATTACK_PACKETS", 200_000)));
+            })*
+        };
+    }
+
+    tests!(nat44 nat64 firewall maglev monitor dpi ids police shape schedule);
+
+    #[test]
+    fn has_a_test_for_each_target() {
+        assert_eq!(KINDS, super::TARGETS.each_ref().map(|target| target.kind));
     }
 }
 
