@@ -8,7 +8,7 @@ use crate::file::{self, OnPanic, Shuffle, Traffic};
 use crate::plan::{ChainFile, Edge, NfSettings, Port, ServiceClass, Start};
 use crate::sandbox::{Crossing, Isolation, Sandbox, Side, Transport};
 use diagnostics::Diagnostic;
-use graph::{Registry, Representor};
+use graph::{NfKind, Registry, Representor};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -459,6 +459,11 @@ impl ChainFile {
 }
 
 impl Partition {
+    /// Returns the kinds of its NFs that the registry has, once for each NF.
+    pub fn kinds<'a>(&'a self, registry: &'a Registry) -> impl Iterator<Item = &'a NfKind> {
+        self.nfs.iter().filter_map(|nf| registry.get(&nf.kind))
+    }
+
     /// Plans the partition; `file` is the path of the chain file.
     ///
     /// # Errors

@@ -91,6 +91,9 @@ pub trait Nf: 'static {
     }
     /// State that nodes [take over](Node::take_over) when a reload changes the settings, if they do.
     const TAKES_OVER: Option<TakeOver> = None;
+    /// Loads shared libraries that [`build`](Nf::build) uses, because it cannot open them in a sandboxed process. Called
+    /// there before files are hidden and privileges dropped, and not elsewhere.
+    fn preload() {}
     /// Example settings, in the syntax of a chain file, without the line `kind = ...`.
     const EXAMPLE: &'static str = "";
 

@@ -59,6 +59,8 @@ pub struct NfKind {
     pub takes_over: Option<TakeOver>,
     /// True if it changes the fields by which packets are spread ([`Nf::REWRITES`]).
     pub rewrites: bool,
+    /// Loads its shared libraries ([`Nf::preload`]).
+    pub preload: fn(),
     schema: fn() -> serde_json::Value,
     parse: ParseSettings,
     deserialize: DeserializeSettings,
@@ -80,6 +82,7 @@ impl NfKind {
             steering: N::STEERING,
             takes_over: N::TAKES_OVER,
             rewrites: N::REWRITES,
+            preload: N::preload,
             schema: || schemars::schema_for!(N::Settings).into(),
             parse: |table| Ok(Box::new(TypedFactory::<N>(N::Settings::deserialize(table.into_deserializer())?))),
             deserialize: |settings| Ok(Box::new(TypedFactory::<N>(N::Settings::deserialize(settings)?))),

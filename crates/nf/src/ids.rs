@@ -143,6 +143,11 @@ impl Nf for Ids {
         Some(TakeOver { state: "flows, streams, bits, thresholds", unless: &[], format: None });
     const EXAMPLE: &'static str = "inline = ['alert tcp any any -> any 80 (msg:\"traversal\"; flow:to_server; content:\"/etc/passwd\"; sid:1;)']\nmode = \"detect\"";
 
+    fn preload() {
+        // without the library its own search is used
+        let _ = multi_pattern::hyperscan_version();
+    }
+
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         in_range(settings.flows.into(), 1..=FLOWS_MAX, "flows", "number of flows")?;
         in_range(settings.alerts_per_packet.into(), 1..=u8::MAX.into(), "alerts_per_packet", "number of alerts")?;

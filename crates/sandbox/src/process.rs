@@ -122,6 +122,7 @@ fn run_inner(registry: &Registry, spec: &LaunchSpec, channel: (File, File)) -> R
         }
         Isolation::Process => {
             files = SettingFiles::open_all(&spec.files);
+            spec.partition.kinds(registry).for_each(|kind| (kind.preload)());
             namespaces::enter_root(spec)?;
             namespaces::drop_privileges(spec)?;
         }

@@ -76,6 +76,29 @@ fn packets_and_counts_do_not_depend_on_the_sandbox() {
 }
 
 #[test]
+fn an_ids_uses_the_same_search_in_a_process() {
+    let _alone = crate::common::alone();
+    if !possible("process") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let ids = |isolation: &str| {
+        let text = format!(
+            "bondstone = 1\n[port.in]\ndevice = \"pcap:{}\"\n[port.out]\ndevice = \"null\"\n\
+             [nf.ids]\nkind = \"ids\"\nmode = \"prevent\"\nisolation = \"{isolation}\"\n\
+             inline = ['drop udp any any -> any any (content:\"|00|\"; sid:1;)']\n\
+             [[chain]]\npath = [\"in\", \"ids\", \"out\"]\n",
+            demo()
+        );
+        let summary = run(&scratch.write(format!("{isolation}.toml"), text)).summary(0);
+        ["/packets", "/drops/drop_rule", "/counters/hyperscan"].map(|at| summary.nf("ids").number(at))
+    };
+    let [inproc, process] = ["inproc", "process"].map(ids);
+    assert!(inproc[1] > 0, "{inproc:?}");
+    assert_eq!(process, inproc);
+}
+
+#[test]
 fn sandboxed_processes_have_no_privileges_and_see_no_files() {
     for kind in KINDS {
         let Some(run) = SandboxedRun::flow(kind) else { continue };
