@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod calibration;
+pub mod capacity;
 pub mod dut;
 pub mod environment;
 pub mod generator;

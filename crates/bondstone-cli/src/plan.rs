@@ -1,5 +1,8 @@
 //! `bondstone plan`.
 
+#[cfg(feature = "measure")]
+mod capacity;
+
 use crate::exit::Exit;
 use crate::stdout::stdout;
 use crate::table::Table;
@@ -13,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Shows on which CPUs a chain file would run, and why.
+/// Shows on which CPUs a chain file would run, and why; or how many VNFs a server can have.
 ///
 /// Opens no ports and runs nothing.
 #[derive(clap::Args)]
@@ -24,10 +27,18 @@ separate cores while there are enough; the first of several CPUs is reserved for
 Examples:
   bondstone plan edge.toml
   bondstone plan edge.toml --place worst
+  bondstone plan --capacity examples/server.toml
   bondstone run edge.toml --place random --seed 7")]
 pub(crate) struct Plan {
     /// Chain file.
-    chain: PathBuf,
+    #[cfg_attr(feature = "measure", arg(required_unless_present = "capacity"))]
+    #[cfg_attr(not(feature = "measure"), arg(required = true))]
+    chain: Option<PathBuf>,
+    /// Description of a server: prints how many VNFs its CPUs and ports can have, an estimate of their throughput from
+    /// cycles per packet, and what more CPUs or vNICs would gain.
+    #[cfg(feature = "measure")]
+    #[arg(long, value_name = "SERVER", conflicts_with = "chain")]
+    capacity: Option<PathBuf>,
     #[command(flatten)]
     placing: Placing,
     /// Prints the plan as JSON.
@@ -88,7 +99,12 @@ struct Row<'a> {
 
 impl Plan {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
-        let whole = ChainFile::read(&self.chain, registry).map_err(Diagnostics)?;
+        #[cfg(feature = "measure")]
+        if let Some(server) = &self.capacity {
+            return capacity::run(server, self.json);
+        }
+        let chain = self.chain.as_deref().unwrap_or(Path::new(""));
+        let whole = ChainFile::read(chain, registry).map_err(Diagnostics)?;
         let (topology, allowed) = (Topology::read(), runtime::allowed_cpus());
         let unavailable = whole.unavailable_cpus(&allowed);
         if !unavailable.is_empty() {

@@ -6,6 +6,7 @@ mod bad_input;
 #[cfg(feature = "measure")]
 mod bench;
 mod book;
+mod capacity;
 mod captures;
 mod common;
 mod compile;
