@@ -7,7 +7,7 @@ mod subscribers;
 use super::class::Classes;
 use super::headers::Headers;
 use super::queue::{DropReason, Parameters};
-use super::subscriber::Grouping;
+use super::subscriber::{Grouping, SubscriberKey};
 use crate::random;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
@@ -19,7 +19,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 use subscribers::Scheduler;
-use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Prepared, Settings as TableSettings, Tuple6};
+use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Prepared, Settings as TableSettings};
 
 /// `schedule`: shares the rate of a port between subscribers and their classes.
 pub struct Schedule;
@@ -103,7 +103,7 @@ struct ScheduleNode {
     packets: usize,
     overhead: u32,
     /// Numbers of subscribers in the scheduler.
-    table: FlowTable<Tuple6, u32>,
+    table: FlowTable<SubscriberKey, u32>,
     hasher: foldhash::fast::RandomState,
     random: u64,
     counters: Counters<CounterId>,
@@ -129,7 +129,7 @@ impl ScheduleNode {
     /// so that cache misses overlap.
     fn classify(&mut self, batch: &mut Batch, now: u64) -> [Classified; BURST] {
         let mut all = [Classified::default(); BURST];
-        let (mut keys, mut n) = ([self.table.prepare(Tuple6::default()); BURST], 0);
+        let (mut keys, mut n) = ([self.table.prepare(SubscriberKey::default()); BURST], 0);
         batch.for_each(|packet| {
             let headers = Headers::of(packet);
             keys[n & (BURST - 1)] = self.table.prepare(self.grouping.key(0, headers.tuple.as_ref()));
@@ -150,7 +150,7 @@ impl ScheduleNode {
                 all[at].subscriber = match found {
                     Lookup::Known(number) => Some(*number),
                     Lookup::New(number) => {
-                        *number = keys.get(at).map_or(0, |key: &Prepared<Tuple6>| scheduler.add(key.key(), now));
+                        *number = keys.get(at).map_or(0, |key: &Prepared<SubscriberKey>| scheduler.add(key.key(), now));
                         Some(*number)
                     }
                     Lookup::Refused => None,

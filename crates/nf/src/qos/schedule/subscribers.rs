@@ -2,9 +2,9 @@
 
 use crate::qos::pacer::{NextAt, Pacer};
 use crate::qos::queue::{ClassQueue, DropReason, Host, Largest, Parameters};
+use crate::qos::subscriber::SubscriberKey;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use tables::flow::Tuple6;
 
 /// Time in nanoseconds for which a queue or a subscriber is kept after its last packet.
 const IDLE: u64 = 1_000_000_000;
@@ -56,7 +56,7 @@ enum State {
 
 /// A subscriber.
 struct Subscriber<Q> {
-    key: Tuple6,
+    key: SubscriberKey,
     state: State,
     /// State of its rate limit.
     next_at: NextAt,
@@ -218,7 +218,7 @@ impl<Q: Default> Scheduler<Q> {
     }
 
     /// Adds a subscriber and returns its number.
-    pub(super) fn add(&mut self, key: Tuple6, now: u64) -> u32 {
+    pub(super) fn add(&mut self, key: SubscriberKey, now: u64) -> u32 {
         let subscriber = Box::new(Subscriber {
             key,
             state: State::Idle,
@@ -372,7 +372,7 @@ impl<Q: Default> Scheduler<Q> {
     }
 
     /// Frees queues, and subscribers with their keys, that have been idle for a second, among the next `n` subscribers.
-    pub(super) fn remove_idle(&mut self, n: usize, now: u64, mut removed: impl FnMut(&Tuple6)) {
+    pub(super) fn remove_idle(&mut self, n: usize, now: u64, mut removed: impl FnMut(&SubscriberKey)) {
         let limit = self.limits.pacer;
         for _ in 0..n.min(self.subscribers.len()) {
             let number = if self.sweep < self.subscribers.len() { self.sweep } else { 0 };
@@ -480,7 +480,7 @@ mod tests {
                 let mut scheduler = Scheduler::new(None, limits, ranks.into(), 1 << 20);
                 let (mut host, mut now, mut random) = (TestHost::default(), 1_000_000_000, 1_u64);
                 for number in 0..n {
-                    let key = Tuple6::new(number.into(), 0, 0, 0, 4);
+                    let key = SubscriberKey::default();
                     assert_eq!(scheduler.add(key, now), number);
                 }
                 let mut push = |scheduler: &mut Scheduler<_>, host: &mut TestHost, number: u32, now: u64| {
