@@ -51,6 +51,26 @@ pub fn maybe_mutate(u: &mut Unstructured<'_>, mut frame: Vec<u8>) -> Result<(Vec
     Ok((frame, true))
 }
 
+/// Returns the frame with DSCP, ECN field and header checksum of IP set to 0: what NFs that mark packets leave unchanged.
+pub fn without_traffic_class(mut frame: Vec<u8>) -> Vec<u8> {
+    let ether_type = |at: usize| Some(EtherType(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?])));
+    let mut at = 12;
+    while ether_type(at).is_some_and(EtherType::is_vlan) {
+        at += 4;
+    }
+    match (ether_type(at), frame.get_mut(at + 2..)) {
+        (Some(EtherType::IPV4), Some([_, class, _, _, _, _, _, _, _, _, high, low, ..])) => {
+            (*class, *high, *low) = (0, 0, 0);
+        }
+        (Some(EtherType::IPV6), Some([first, second, ..])) => {
+            *first &= 0xf0;
+            *second &= 0x0f;
+        }
+        _ => {}
+    }
+    frame
+}
+
 /// Batches for a node with two inputs.
 pub struct Batches {
     /// One for each input.

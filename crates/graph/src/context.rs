@@ -1,9 +1,11 @@
 //! Operations that a node performs on packets while it runs.
 
 mod hold_queue;
+mod hold_slab;
 
 pub use hold_queue::HoldQueue;
 pub(crate) use hold_queue::LostCount;
+pub use hold_slab::HoldSlab;
 
 use crate::exit::Exit;
 use crate::hop::{CurrentHop, Hop, PathId};
@@ -214,38 +216,63 @@ impl Context<'_> {
         if queue.packets.len() >= queue.capacity {
             return Err(packet);
         }
-        if !queue.owner.as_ref().is_some_and(|owner| owner.is_same(self.lost)) {
-            // the packets in it were held by another node, or by this one before it was rebuilt
-            let before = queue.owner.replace(self.lost.clone());
-            before.iter().for_each(|owner| owner.add(queue.packets.len()));
-            self.state.created += queue.packets.len();
-            self.stats.created.add(queue.packets.len() as u64);
-            self.state.held += queue.packets.len();
-            self.stats.held.add(queue.packets.len() as u64);
-        }
-        self.state.show(&packet, Point::Hold);
+        self.count_hold(&mut queue.owner, queue.packets.len(), &packet);
         queue.packets.push_back((path, packet));
+        Ok(())
+    }
+
+    /// Stores a packet that arrived on `path` in a slab of the node, and returns its number.
+    pub fn hold_in<T>(&mut self, path: PathId, slab: &mut HoldSlab<T>, packet: Packet, value: T) -> u32 {
+        let held = slab.len();
+        self.count_hold(&mut slab.owner, held, &packet);
+        slab.insert(path, packet, value)
+    }
+
+    /// Counts a packet that is added to `held` others.
+    #[inline]
+    fn count_hold(&mut self, owner: &mut Option<LostCount>, held: usize, packet: &Packet) {
+        if !owner.as_ref().is_some_and(|owner| owner.is_same(self.lost)) {
+            // the others were held by another node, or by this one before it was rebuilt
+            let before = owner.replace(self.lost.clone());
+            before.iter().for_each(|owner| owner.add(held));
+            self.state.created += held;
+            self.stats.created.add(held as u64);
+            self.state.held += held;
+            self.stats.held.add(held as u64);
+        }
+        self.state.show(packet, Point::Hold);
         self.state.held += 1;
         self.state.changed = true;
         self.stats.held.add(1);
-        Ok(())
     }
 
     /// Removes the oldest packet from a queue of the node and returns it with the path that it arrived on, for
     /// [`emit_on_path`](Context::emit_on_path).
     pub fn release(&mut self, queue: &mut HoldQueue) -> Option<(PathId, Packet)> {
         let packet = queue.packets.pop_front()?;
+        self.count_release(queue.owner.as_ref());
+        Some(packet)
+    }
+
+    /// Removes the packet with this number from a slab of the node and returns it with the path that it arrived on.
+    pub fn release_from<T>(&mut self, slab: &mut HoldSlab<T>, number: u32) -> Option<(PathId, Packet)> {
+        let packet = slab.remove(number)?;
+        self.count_release(slab.owner.as_ref());
+        Some(packet)
+    }
+
+    #[inline]
+    fn count_release(&mut self, owner: Option<&LostCount>) {
         self.state.changed = true;
-        if queue.owner.as_ref().is_some_and(|owner| owner.is_same(self.lost)) {
+        if owner.is_some_and(|owner| owner.is_same(self.lost)) {
             self.state.released += 1;
             self.stats.held.set(self.stats.held.get() - 1);
         } else {
             // held by another node, or by this one before it was rebuilt: lost there and created here
-            queue.owner.iter().for_each(|owner| owner.add(1));
+            owner.iter().for_each(|owner| owner.add(1));
             self.state.created += 1;
             self.stats.created.add(1);
         }
-        Some(packet)
     }
 
     /// Tells a trace what the node does with the packet, such as the rule or route that it applies; `text` is called only

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | define an NF: its kind, settings, inputs and outputs | [`Nf`], [`BuildContext`] |
 //! | process packets with parsed headers | a chain of [`Operator`]s, started by [`frame`]; closures get a [`View`] |
-//! | process batches by hand: several outputs, held packets, timers | [`Node`], [`Context`], [`HoldQueue`] |
+//! | process batches by hand: several outputs, held packets, timers | [`Node`], [`Context`], [`HoldQueue`], [`HoldSlab`] |
 //! | name drop reasons, outputs and counters | [`named_enum!`], [`Counters`] |
 //! | keep state of one core or share it between cores | [`PerCore`], [`Bounded`], [`Strict`] (see [`state`]) |
 //! | schedule timeouts | [`Timers`] |
@@ -83,7 +83,7 @@ pub mod state;
 mod stats;
 mod timers;
 
-pub use context::{Context, HoldQueue};
+pub use context::{Context, HoldQueue, HoldSlab};
 pub use exit::Exit;
 pub use graph::{Blueprint, Graph, HopPlan, NewNode, NodePanic, NodePlan, Origin, PreparedNode, Replacement, Sink};
 pub use headers::{HasHeader, HeaderStack, Innermost, Layer, NextHeader, NonEmptyStack, Outer, Raw, View};

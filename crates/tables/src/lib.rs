@@ -15,4 +15,4 @@ mod qsbr;
 pub use classifier::Classifier;
 pub use cuckoo::CuckooTable;
 pub use flow::FlowTable;
-pub use memory::{Backing, Pages};
+pub use memory::{Backing, Pages, prefetch_value};

@@ -17,7 +17,13 @@ pub(crate) use mapping::Memory;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-/// Fetches the cache line at an address.
+/// Prefetches the first cache line of a value.
+#[inline(always)]
+pub fn prefetch_value<T>(value: &T) {
+    prefetch(core::ptr::from_ref(value).cast());
+}
+
+/// Prefetches the cache line at an address.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const i8) {
     #[cfg(target_arch = "x86_64")]

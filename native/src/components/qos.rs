@@ -41,7 +41,7 @@ fn nfs() -> [Nf; 7] {
         nf(
             "police, per source",
             "police",
-            "subscribers = 1048576\nclasses = [{ name = \"all\", per = \"source\", cir = \"1 Tbps\", cbs = 4000000000 }]",
+            "subscribers = 1048576\nclasses = [{ name = \"all\", per = \"source\", cir = \"1 kbps\", cbs = 4000000000 }]",
         ),
         nf("shape, one class", "shape", "classes = [{ name = \"all\", rate = \"1 Tbps\", burst = 4000000 }]"),
         nf("schedule, tail drop", "schedule", TAIL_DROP),

@@ -1,7 +1,8 @@
 //! Graphs that replace running ones: state, paths of held packets, accounting.
 
 use graph::{
-    Blueprint, Context, Graph, HoldQueue, Hop, HopPlan, NewNode, Node, NodePlan, Origin, Replacement, Sink, Target,
+    Blueprint, Context, Graph, HoldQueue, HoldSlab, Hop, HopPlan, NewNode, Node, NodePlan, Origin, Replacement, Sink,
+    Target,
 };
 use packet::{Batch, HeapPool, Packet, Pool};
 use proptest::prelude::*;
@@ -11,9 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Holds every packet until the next timer.
+/// Holds every packet until the next timer, every other one in a slab.
 struct Hold {
     packets: HoldQueue,
+    /// Packets with the values of `seen` at which they arrived.
+    slab: HoldSlab<u64>,
+    /// These values, and the numbers of the packets.
+    numbers: BTreeMap<u64, u32>,
     /// Version of its settings.
     version: u32,
     /// Packets seen by all versions.
@@ -22,7 +27,8 @@ struct Hold {
 
 impl Hold {
     fn new(version: u32) -> Box<Hold> {
-        Box::new(Hold { packets: HoldQueue::new(1000), version, seen: 0 })
+        let (slab, numbers) = Default::default();
+        Box::new(Hold { packets: HoldQueue::new(1000), slab, numbers, version, seen: 0 })
     }
 }
 
@@ -34,7 +40,11 @@ impl Node for Hold {
                 panic!("on purpose");
             }
             packet.data_mut()[2] = self.version as u8;
-            cx.hold(&mut self.packets, packet).unwrap();
+            if self.seen.is_multiple_of(2) {
+                cx.hold(&mut self.packets, packet).unwrap();
+            } else {
+                self.numbers.insert(self.seen, cx.hold_in(cx.path(), &mut self.slab, packet, self.seen));
+            }
         }
     }
     fn interval(&self) -> Option<Duration> {
@@ -44,12 +54,21 @@ impl Node for Hold {
         while let Some((path, packet)) = cx.release(&mut self.packets) {
             cx.emit_on_path(path, 0, packet);
         }
+        assert_eq!(self.slab.len(), self.numbers.len());
+        while let Some((seen, number)) = self.numbers.pop_last() {
+            assert_eq!(self.slab.value(number), Some(&seen));
+            let (path, packet) = cx.release_from(&mut self.slab, number).unwrap();
+            assert!(cx.release_from(&mut self.slab, number).is_none());
+            cx.emit_on_path(path, 0, packet);
+        }
     }
     fn take_over(&mut self, old: &mut dyn Any) {
         let old = old.downcast_mut::<Hold>().unwrap();
         assert_ne!(old.version, 0, "a panic on purpose");
         self.seen = old.seen;
         std::mem::swap(&mut self.packets, &mut old.packets);
+        std::mem::swap(&mut self.slab, &mut old.slab);
+        std::mem::swap(&mut self.numbers, &mut old.numbers);
     }
 }
 

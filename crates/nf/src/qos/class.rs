@@ -244,9 +244,14 @@ impl Classes {
     }
 
     /// Returns the number of the first class that matches.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, headers: &Headers) -> Option<usize> {
-        let first = self.matches.iter().find(|(of_class, _)| of_class.matches(headers));
+        // a copy, so that fields which only matches need are not stored if there are none
+        if self.matches.is_empty() { self.others.map(usize::from) } else { self.find_match(*headers) }
+    }
+
+    fn find_match(&self, headers: Headers) -> Option<usize> {
+        let first = self.matches.iter().find(|(of_class, _)| of_class.matches(&headers));
         first.map(|(_, class)| *class).or(self.others).map(usize::from)
     }
 }

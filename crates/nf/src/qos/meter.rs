@@ -62,7 +62,12 @@ impl Refill {
     /// Advances the time of the last refill to `now` and returns the bytes to add.
     #[inline]
     fn advance(&self, last: &mut u64, now: u64) -> u64 {
-        let periods = now.saturating_sub(*last) / self.period;
+        let elapsed = now.saturating_sub(*last);
+        // most packets of a busy meter: without a division
+        if elapsed < self.period {
+            return 0;
+        }
+        let periods = elapsed / self.period;
         *last += periods * self.period;
         periods.saturating_mul(self.bytes)
     }

@@ -4,18 +4,19 @@ use super::class::{Classes, Match};
 use super::headers::Headers;
 use super::meter::{Buckets, Colour, CommittedAndExcess, InvalidMeter, Meter, SingleRate, TwoRate};
 use super::rates::bits_per_second;
-use super::subscriber::{Grouping, Per};
+use super::subscriber::{Grouping, Per, SubscriberKey};
 use crate::Classification;
+use crate::bits::for_each_bit;
 use crate::settings::Dscp;
 use crate::settings::in_range;
 use diagnostics::Diagnostic;
 use graph::{BoundedTable, BuildContext, Context, Counter, Named, Nf, Node, Rate, Spread};
-use packet::{BURST, Batch, Packet};
+use packet::{BURST, Batch};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
-use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Prepared, Settings as TableSettings, Tuple6};
+use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Prepared, Settings as TableSettings};
 
 /// `police`: meters classes of packets and drops or marks those above their rates.
 pub struct Police;
@@ -26,7 +27,7 @@ pub struct Police;
 pub struct Settings {
     /// Classes, up to 64. A packet belongs to the first one that matches; other packets pass without being metered.
     classes: Vec<ClassSettings>,
-    /// Maximum number of subscribers per core, of all classes with `per`, 256 bytes each; 1 to 1073741824.
+    /// Maximum number of subscribers per core, of all classes with `per`, 128 bytes each; 1 to 1073741824.
     subscribers: u32,
     /// Action for packets of new subscribers if the table is full.
     full: FullAction,
@@ -245,6 +246,7 @@ impl Nf for Police {
             matches,
             classes: states,
             has_subscribers,
+            keys: [table.prepare(SubscriberKey::default()); BURST],
             table,
             full: *full,
             overhead: (*overhead).into(),
@@ -258,80 +260,62 @@ struct PoliceNode {
     matches: Classes,
     classes: Box<[Class]>,
     has_subscribers: bool,
-    table: FlowTable<Tuple6, Buckets>,
+    table: FlowTable<SubscriberKey, Buckets>,
+    /// Subscribers of packets of the present batch.
+    keys: [Prepared<SubscriberKey>; BURST],
     full: FullAction,
     overhead: u64,
     bounded: BoundedTable,
 }
 
-/// A packet whose class is known.
-struct Classified {
-    headers: Headers,
-    class: usize,
-    /// Subscriber, if the class has any.
-    key: Option<Prepared<Tuple6>>,
+/// A packet that is metered.
+#[derive(Clone, Copy, Default)]
+struct Metered {
+    bytes: u32,
+    class: u8,
+    /// Number of the colour that the packet had before.
+    before: u8,
+    /// Number of the colour.
+    colour: u8,
+}
+
+impl Class {
+    /// Meters a packet. Returns true if it is to be changed or dropped.
+    #[inline(always)]
+    fn meter(&self, buckets: &mut Buckets, packet: &mut Metered, now: u64) -> bool {
+        let seen = if self.colour_aware { Colour::from_number(packet.before) } else { Colour::Green };
+        let colour = self.meter.check(buckets, now, packet.bytes.into(), seen);
+        self.counters[colour as usize].add(1);
+        packet.colour = colour as u8;
+        packet.before != colour as u8 || self.actions[colour as usize] != Action::Pass
+    }
 }
 
 impl PoliceNode {
-    /// Parses a packet, finds its class, and prefetches its subscriber.
-    #[inline]
-    fn classify(&self, packet: &Packet) -> Option<Classified> {
-        let headers = Headers::of(packet);
-        let class = self.matches.find(&headers)?;
-        let grouping = self.classes.get(class)?.grouping;
-        let key = match grouping.per {
-            Per::All => None,
-            _ => Some(self.table.prepare(grouping.key(class as u16, headers.tuple.as_ref()))),
-        };
-        Some(Classified { headers, class, key })
-    }
-
-    /// Meters a packet and performs the action; returns the drop reason if it is to be dropped.
-    #[inline]
-    fn police(&mut self, packet: &mut Packet, classified: &Classified, now: u64) -> Option<DropReason> {
-        let Classified { headers, class, key } = classified;
-        let class = self.classes.get_mut(*class)?;
-        let bytes = packet.len() as u64 + self.overhead;
-        let before = headers.classification.colour;
-        let seen = if class.colour_aware { Colour::from_number(before) } else { Colour::Green };
-        let colour = if let Some(key) = key {
-            let (meter, mut colour) = (&class.meter, None);
-            // the flow table has a clock of its own; removal depends on the buckets only
-            self.table.look_up_or_insert(
-                core::slice::from_ref(key),
-                (now / 1_000_000) as u32,
-                |_, _| {},
-                |_, found| {
-                    colour = match found {
-                        Lookup::New(buckets) => {
-                            *buckets = meter.start(now);
-                            Some(meter.check(buckets, now, bytes, seen))
-                        }
-                        Lookup::Known(buckets) => Some(meter.check(buckets, now, bytes, seen)),
-                        Lookup::Refused => None,
-                    }
-                },
-            );
-            match (colour, self.full) {
-                (Some(colour), _) => colour,
-                (None, FullAction::Pass) => return None,
-                (None, FullAction::Drop) => return Some(DropReason::SubscribersFull),
+    /// Performs the actions for some packets of a batch. Returns the set of those to be dropped.
+    fn act(&self, batch: &mut Batch, packets: &[Metered; BURST], changed: u64) -> u64 {
+        let mut dropped = 0;
+        for_each_bit(changed, |at| {
+            let Metered { class, before, colour, .. } = packets[at];
+            let (Some(class), Some(packet)) = (self.classes.get(usize::from(class)), batch.as_mut_slice().get_mut(at))
+            else {
+                return;
+            };
+            match class.actions[usize::from(colour)] {
+                Action::Drop => {
+                    dropped |= 1 << at;
+                    return;
+                }
+                Action::Pass => {}
+                Action::Dscp(dscp) => Headers::of(packet).set_dscp(packet.data_mut(), dscp.number()),
             }
-        } else {
-            class.meter.check(&mut class.buckets, now, bytes, seen)
-        };
-        class.counters[colour as usize].add(1);
-        match class.actions[colour as usize] {
-            Action::Drop => return Some(DropReason::Policed),
-            Action::Pass => {}
-            Action::Dscp(dscp) => headers.set_dscp(packet.data_mut(), dscp.number()),
-        }
-        if before != colour as u8 {
-            let mut classification: Classification = headers.classification;
-            classification.colour = colour as u8;
-            packet.meta_mut().set_metadata(classification);
-        }
-        None
+            if before != colour {
+                let mut classification: Classification = packet.meta().metadata().unwrap_or_default();
+                classification.colour = colour;
+                packet.meta_mut().set_metadata(classification);
+            }
+        });
+        dropped
     }
 }
 
@@ -354,21 +338,62 @@ impl Node for PoliceNode {
 
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let now = cx.now().as_nanos() as u64;
+        let PoliceNode { matches, classes, table, keys, overhead, full, .. } = self;
+        let mut packets = [Metered::default(); BURST];
+        // packets that are to be changed or dropped, and those of subscribers without room
+        let (mut changed, mut refused) = (0_u64, 0_u64);
+        // position of the packet of each key
+        let (mut positions, mut n, mut at) = ([0_u8; BURST], 0, 0);
         // the entries of all subscribers are prefetched before the first one is read
-        let (mut classified, mut n) = ([const { None }; BURST], 0);
-        batch.for_each(|packet| {
-            classified[n & (BURST - 1)] = self.classify(packet);
-            n += 1;
-        });
-        let mut at = 0;
-        batch.extract_if(
+        batch.for_each(
+            #[inline(always)]
             |packet| {
-                let classified = classified[at & (BURST - 1)].as_ref();
+                let (position, headers) = (at & (BURST - 1), Headers::of(packet));
                 at += 1;
-                self.police(packet, classified?, now)
+                let Some(number) = matches.find(&headers) else { return };
+                let Some(class) = classes.get_mut(number) else { return };
+                let bytes = packet.len() as u32 + *overhead as u32;
+                let before = headers.classification.colour;
+                packets[position] = Metered { bytes, class: number as u8, before, colour: before };
+                if class.grouping.per == Per::All {
+                    let mut buckets = class.buckets;
+                    changed |= u64::from(class.meter(&mut buckets, &mut packets[position], now)) << position;
+                    class.buckets = buckets;
+                } else {
+                    keys[n & (BURST - 1)] = table.prepare(class.grouping.key(number as u8, headers.tuple.as_ref()));
+                    positions[n & (BURST - 1)] = position as u8;
+                    n += 1;
+                }
             },
-            |reason, packet| cx.drop(reason, packet),
         );
+        // the flow table has a clock of its own; removal depends on the buckets only
+        table.look_up_or_insert(
+            &keys[..n.min(BURST)],
+            (now / 1_000_000) as u32,
+            |_, _| {},
+            #[inline(always)]
+            |key, found| {
+                let position = usize::from(positions[key & (BURST - 1)]) & (BURST - 1);
+                let packet = &mut packets[position];
+                let Some(class) = classes.get(usize::from(packet.class)) else { return };
+                let buckets = match found {
+                    Lookup::Known(buckets) => buckets,
+                    Lookup::New(buckets) => {
+                        *buckets = class.meter.start(now);
+                        buckets
+                    }
+                    Lookup::Refused => return refused |= u64::from(*full == FullAction::Drop) << position,
+                };
+                changed |= u64::from(class.meter(buckets, packet, now)) << position;
+            },
+        );
+        let dropped = refused | self.act(batch, &packets, changed);
+        if dropped != 0 {
+            batch.extract_mask(dropped, |at, packet| {
+                let is_refused = refused >> at & 1 != 0;
+                cx.drop(if is_refused { DropReason::SubscribersFull } else { DropReason::Policed }, packet);
+            });
+        }
     }
 
     fn interval(&self) -> Option<Duration> {
@@ -379,9 +404,8 @@ impl Node for PoliceNode {
         let now = cx.now().as_nanos() as u64;
         let (classes, buckets) = (&self.classes, self.table.buckets().div_ceil(AGEING_PARTS));
         // a subscriber with full buckets is like a new one
-        let is_full = |key: &Tuple6, buckets: &Buckets| {
-            let class = usize::from(key.five_tuple().src_port);
-            classes.get(class).is_none_or(|class| class.meter.is_full(buckets, now))
+        let is_full = |key: &SubscriberKey, buckets: &Buckets| {
+            classes.get(usize::from(key.class())).is_none_or(|class| class.meter.is_full(buckets, now))
         };
         self.table.age((now / 1_000_000) as u32, buckets, |key, buckets, _| is_full(key, buckets));
         self.bounded.entries.set(self.table.len() as u64);

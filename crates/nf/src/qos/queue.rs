@@ -8,7 +8,7 @@ mod red;
 mod tail_drop;
 
 pub(super) use codel::CoDel;
-pub(super) use fifo::{Fifo, Host};
+pub(super) use fifo::{Fifo, Host, Stamp};
 pub(super) use fq_codel::FqCoDel;
 pub(super) use largest::Largest;
 pub(super) use red::Red;
@@ -53,14 +53,14 @@ pub(super) use fq_codel::Parameters as FqCoDelParameters;
 pub(super) use red::Parameters as RedParameters;
 
 /// The queue of a class of a subscriber.
-pub(super) enum ClassQueue<Q> {
-    TailDrop(Fifo<Q>),
-    Red(Fifo<Q>, Red),
-    CoDel(Fifo<Q>, CoDel),
-    FqCoDel(FqCoDel<Q>),
+pub(super) enum ClassQueue {
+    TailDrop(Fifo),
+    Red(Fifo, Red),
+    CoDel(Fifo, CoDel),
+    FqCoDel(FqCoDel),
 }
 
-impl<Q: Default> ClassQueue<Q> {
+impl ClassQueue {
     pub(super) fn new(parameters: &Parameters) -> Self {
         match parameters.discipline {
             Discipline::TailDrop => ClassQueue::TailDrop(Fifo::default()),
@@ -82,19 +82,21 @@ impl<Q: Default> ClassQueue<Q> {
         self.len() == 0
     }
 
-    /// Reads what appending a packet of a flow needs.
+    /// Prefetches what appending a packet of a flow, or removing one, needs.
     #[inline]
-    pub(super) fn touch(&self, parameters: &Parameters, flow: u64) -> usize {
+    pub(super) fn prefetch<H: Host>(&self, host: &mut H, parameters: &Parameters, flow: u64) {
         match (self, parameters.discipline) {
-            (ClassQueue::FqCoDel(queue), Discipline::FqCoDel(own)) => queue.touch(&own, flow),
-            (ClassQueue::TailDrop(fifo) | ClassQueue::Red(fifo, _) | ClassQueue::CoDel(fifo, _), _) => fifo.touch(),
-            (ClassQueue::FqCoDel(_), _) => 0,
+            (ClassQueue::FqCoDel(queue), Discipline::FqCoDel(own)) => queue.prefetch(host, &own, flow),
+            (ClassQueue::TailDrop(fifo) | ClassQueue::Red(fifo, _) | ClassQueue::CoDel(fifo, _), _) => {
+                fifo.prefetch(host);
+            }
+            (ClassQueue::FqCoDel(_), _) => {}
         }
     }
 
     /// Appends a packet that arrives at a time in nanoseconds, or drops it or others. `flow` is a hash of its flow,
     /// `random` is uniform.
-    pub(super) fn push<H: Host<Queue = Q>>(
+    pub(super) fn push<H: Host>(
         &mut self,
         host: &mut H,
         parameters: &Parameters,
@@ -133,7 +135,7 @@ impl<Q: Default> ClassQueue<Q> {
     }
 
     /// Drops the oldest packet, with `fq_codel` that of the flow with most bytes, without regard to the discipline.
-    pub(super) fn drop_oldest<H: Host<Queue = Q>>(&mut self, host: &mut H, reason: DropReason) {
+    pub(super) fn drop_oldest<H: Host>(&mut self, host: &mut H, reason: DropReason) {
         match self {
             ClassQueue::TailDrop(fifo) | ClassQueue::Red(fifo, _) | ClassQueue::CoDel(fifo, _) => {
                 if let Some((item, _)) = fifo.pop(host) {
@@ -145,12 +147,7 @@ impl<Q: Default> ClassQueue<Q> {
     }
 
     /// Removes the next packet to send, with its bytes, and drops packets that have waited for too long.
-    pub(super) fn pop<H: Host<Queue = Q>>(
-        &mut self,
-        host: &mut H,
-        parameters: &Parameters,
-        now: u64,
-    ) -> Option<(H::Item, u32)> {
+    pub(super) fn pop<H: Host>(&mut self, host: &mut H, parameters: &Parameters, now: u64) -> Option<(H::Item, u32)> {
         match (self, parameters.discipline) {
             (ClassQueue::FqCoDel(queue), Discipline::FqCoDel(own)) => queue.pop(host, &own, now),
             (ClassQueue::CoDel(fifo, codel), Discipline::CoDel(own)) => codel.pop(host, &own, fifo, now),

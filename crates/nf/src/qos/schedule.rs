@@ -6,12 +6,12 @@ mod subscribers;
 
 use super::class::Classes;
 use super::headers::Headers;
-use super::queue::{DropReason, Parameters};
-use super::subscriber::Grouping;
+use super::queue::{DropReason, Parameters, Stamp};
+use super::subscriber::{Grouping, SubscriberKey};
 use crate::random;
 use diagnostics::Diagnostic;
-use graph::{BoundedTable, BuildContext, Context, Counter, Counters, Named, Nf, Node, Spread, TakeOver};
-use hold::{Held, HoldHost};
+use graph::{BoundedTable, BuildContext, Context, Counter, Counters, HoldSlab, Named, Nf, Node, Spread, TakeOver};
+use hold::HoldHost;
 use packet::{BURST, Batch};
 use settings::{Settings, Structure};
 use std::any::Any;
@@ -19,7 +19,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 use subscribers::Scheduler;
-use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Prepared, Settings as TableSettings, Tuple6};
+use tables::flow::{CAPACITY_MOST, FlowTable, Lookup, Prepared, Settings as TableSettings};
 
 /// `schedule`: shares the rate of a port between subscribers and their classes.
 pub struct Schedule;
@@ -69,6 +69,7 @@ impl Nf for Schedule {
             queues: plan.queues,
             sent: plan.names.iter().map(|name| (name.clone(), Arc::default())).collect(),
             scheduler: Scheduler::new(plan.port, plan.limits, plan.ranks, plan.packets),
+            held: HoldSlab::default(),
             structure: plan.structure,
             replaced: vec![],
             grouping: plan.grouping,
@@ -93,17 +94,19 @@ struct ScheduleNode {
     queues: Box<[Parameters]>,
     /// Packets sent of each class.
     sent: Box<[(String, Arc<Counter>)]>,
-    scheduler: Scheduler<Held>,
+    scheduler: Scheduler,
+    /// Packets of the scheduler.
+    held: HoldSlab<Stamp>,
     /// Settings on which the state depends.
     structure: Structure,
-    /// Schedulers of nodes with other classes, whose packets are to be dropped.
-    replaced: Vec<Scheduler<Held>>,
+    /// Schedulers of nodes with other classes, whose packets are to be dropped, and these packets.
+    replaced: Vec<(Scheduler, HoldSlab<Stamp>)>,
     grouping: Grouping,
     /// Maximum number of packets in all queues.
     packets: usize,
     overhead: u32,
     /// Numbers of subscribers in the scheduler.
-    table: FlowTable<Tuple6, u32>,
+    table: FlowTable<SubscriberKey, u32>,
     hasher: foldhash::fast::RandomState,
     random: u64,
     counters: Counters<CounterId>,
@@ -125,11 +128,10 @@ impl ScheduleNode {
         (random::next(&mut self.random) >> 32) as u32
     }
 
-    /// Finds class and subscriber of each packet of a batch, and reads the memory that queueing needs in one loop per step,
-    /// so that cache misses overlap.
-    fn classify(&mut self, batch: &mut Batch, now: u64) -> [Classified; BURST] {
+    /// Finds class and subscriber of each packet of a batch, and prefetches the memory that queueing needs.
+    fn classify(&mut self, cx: &mut Context<'_>, batch: &mut Batch, now: u64) -> [Classified; BURST] {
         let mut all = [Classified::default(); BURST];
-        let (mut keys, mut n) = ([self.table.prepare(Tuple6::default()); BURST], 0);
+        let (mut keys, mut n) = ([self.table.prepare(SubscriberKey::default()); BURST], 0);
         batch.for_each(|packet| {
             let headers = Headers::of(packet);
             keys[n & (BURST - 1)] = self.table.prepare(self.grouping.key(0, headers.tuple.as_ref()));
@@ -150,7 +152,7 @@ impl ScheduleNode {
                 all[at].subscriber = match found {
                     Lookup::Known(number) => Some(*number),
                     Lookup::New(number) => {
-                        *number = keys.get(at).map_or(0, |key: &Prepared<Tuple6>| scheduler.add(key.key(), now));
+                        *number = keys.get(at).map_or(0, |key: &Prepared<_>| scheduler.add(key.key(), now));
                         Some(*number)
                     }
                     Lookup::Refused => None,
@@ -158,7 +160,9 @@ impl ScheduleNode {
             },
         );
         if n > 1 {
-            self.scheduler.touch(&self.queues, all.iter().filter_map(|it| Some((it.subscriber?, it.class, it.flow))));
+            let packets = all.iter().filter_map(|it| Some((it.subscriber?, it.class, it.flow)));
+            let mut host = HoldHost { cx, held: &mut self.held, marked: &self.counters[CounterId::Marked] };
+            self.scheduler.prefetch(&mut host, &self.queues, packets);
         }
         all
     }
@@ -170,26 +174,25 @@ impl ScheduleNode {
         let bytes = packet.len() as u32 + self.overhead;
         let random = (flow, self.random());
         let path = cx.path();
-        let mut host = HoldHost { cx, marked: &self.counters[CounterId::Marked] };
+        let mut host = HoldHost { cx, held: &mut self.held, marked: &self.counters[CounterId::Marked] };
         self.scheduler.push(&mut host, &self.queues, number, class, (path, packet), bytes, now, random);
     }
 
     /// Drops packets that a node with other classes has queued.
     #[cold]
     fn drop_replaced(&mut self, cx: &mut Context<'_>) {
-        let mut host = HoldHost { cx, marked: &self.counters[CounterId::Marked] };
-        if let Some(scheduler) = self.replaced.last_mut()
-            && scheduler.drop_all(&mut host, DropReason::Reload, DROP_BATCH)
-        {
+        let Some((scheduler, held)) = self.replaced.last_mut() else { return };
+        let mut host = HoldHost { cx, held, marked: &self.counters[CounterId::Marked] };
+        if scheduler.drop_all(&mut host, DropReason::Reload, DROP_BATCH) {
             self.replaced.pop();
         }
     }
 
     /// Sends the packets that are due.
     fn run(&mut self, cx: &mut Context<'_>, now: u64) {
-        let marked = self.counters[CounterId::Marked].clone();
         loop {
-            let mut host = HoldHost { cx: &mut *cx, marked: &marked };
+            let marked = &self.counters[CounterId::Marked];
+            let mut host = HoldHost { cx: &mut *cx, held: &mut self.held, marked };
             let Some((class, (path, packet))) = self.scheduler.pop(&mut host, &self.queues, now) else { break };
             if let Some((_, sent)) = self.sent.get(class) {
                 sent.add(1);
@@ -221,7 +224,7 @@ impl Node for ScheduleNode {
     fn process(&mut self, cx: &mut Context<'_>, _: u8, batch: &mut Batch) {
         let now = cx.now().as_nanos() as u64;
         self.run(cx, now);
-        let classified = self.classify(batch, now);
+        let classified = self.classify(cx, batch, now);
         for (packet, classified) in batch.drain().zip(&classified) {
             self.put(cx, packet, classified, now);
         }
@@ -242,8 +245,9 @@ impl Node for ScheduleNode {
         let table = &mut self.table;
         self.scheduler.remove_idle(n, now, |key| _ = table.remove(key));
         let (subscribers, packets) = (self.table.len() as u64, self.scheduler.packets() as u64);
+        let replaced: usize = self.replaced.iter().map(|(_, held)| held.len()).sum();
         self.counters[CounterId::Subscribers].set(subscribers);
-        self.counters[CounterId::Queued].set(packets);
+        self.counters[CounterId::Queued].set(packets + replaced as u64);
         self.bounded[0].entries.set(subscribers);
         self.bounded[1].entries.set(packets);
     }
@@ -257,11 +261,12 @@ impl Node for ScheduleNode {
         self.replaced.append(&mut old.replaced);
         if self.structure == old.structure {
             self.scheduler.take_over(&mut old.scheduler);
+            core::mem::swap(&mut self.held, &mut old.held);
             core::mem::swap(&mut self.table, &mut old.table);
             // flows keep their queues
             core::mem::swap(&mut self.hasher, &mut old.hasher);
         } else {
-            self.replaced.push(old.scheduler.take());
+            self.replaced.push((old.scheduler.take(), core::mem::take(&mut old.held)));
         }
     }
 }

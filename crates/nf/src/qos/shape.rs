@@ -264,7 +264,8 @@ impl Node for ShapeNode {
         if !self.removed.is_empty() {
             self.drop_removed(cx);
         }
-        self.queued.set(self.classes.iter().map(|class| class.queue.len() as u64).sum());
+        let queues = self.classes.iter().map(|class| &class.queue).chain(&self.removed);
+        self.queued.set(queues.map(|queue| queue.len() as u64).sum());
         if now.saturating_sub(self.published) >= PUBLISH_INTERVAL {
             self.published = now;
             self.publish();

@@ -40,7 +40,7 @@ impl CoDel {
         &mut self,
         host: &mut H,
         parameters: &Parameters,
-        fifo: &mut Fifo<H::Queue>,
+        fifo: &mut Fifo,
         now: u64,
     ) -> Option<(H::Item, Stamp, bool)> {
         let Some((item, stamp)) = fifo.pop(host) else {
@@ -61,7 +61,7 @@ impl CoDel {
         &mut self,
         host: &mut H,
         parameters: &Parameters,
-        fifo: &mut Fifo<H::Queue>,
+        fifo: &mut Fifo,
         now: u64,
     ) -> Option<(H::Item, u32)> {
         let mut taken = self.take(host, parameters, fifo, now);

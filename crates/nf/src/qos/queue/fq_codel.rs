@@ -16,16 +16,24 @@ pub(in crate::qos) struct Parameters {
     pub(in crate::qos) quantum: u32,
 }
 
+impl Parameters {
+    /// Returns the number of the queue of a flow.
+    #[inline]
+    fn number(&self, hash: u64) -> u32 {
+        (hash % u64::from(self.flows.max(1))) as u32
+    }
+}
+
 /// Queue of one or several flows.
 #[derive(Default)]
-struct Flow<Q> {
-    fifo: Fifo<Q>,
+struct Flow {
+    fifo: Fifo,
     codel: CoDel,
     /// Bytes that it may still send in this turn.
     credit: i64,
 }
 
-impl<Q> Flow<Q> {
+impl Flow {
     /// Returns its size when the longest flow is searched: bytes, and a byte for each packet, as frames may be empty.
     fn size(&self) -> u64 {
         self.fifo.bytes() + self.fifo.len() as u64
@@ -34,8 +42,9 @@ impl<Q> Flow<Q> {
 
 /// Queues of flows, served by deficit round robin in which new flows come first. A queue exists while it is in one of
 /// the two lists.
-pub(in crate::qos) struct FqCoDel<Q> {
-    flows: HashMap<u32, Flow<Q>, foldhash::fast::RandomState>,
+#[derive(Default)]
+pub(in crate::qos) struct FqCoDel {
+    flows: HashMap<u32, Flow, foldhash::fast::RandomState>,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     /// Packets of all flows.
@@ -47,36 +56,22 @@ pub(in crate::qos) struct FqCoDel<Q> {
     ordered_at: usize,
 }
 
-impl<Q> Default for FqCoDel<Q> {
-    fn default() -> Self {
-        let (new, old) = (VecDeque::new(), VecDeque::new());
-        FqCoDel {
-            flows: HashMap::default(),
-            new,
-            old,
-            packets: 0,
-            bytes: 0,
-            longest: Largest::default(),
-            ordered_at: 0,
-        }
-    }
-}
-
-impl<Q: Default> FqCoDel<Q> {
+impl FqCoDel {
     pub(in crate::qos) fn len(&self) -> usize {
         self.packets
     }
 
-    /// Reads what appending a packet of a flow needs.
+    /// Prefetches the packets next to which one of a flow is appended.
     #[inline]
-    pub(in crate::qos) fn touch(&self, parameters: &Parameters, hash: u64) -> usize {
-        let number = (hash % u64::from(parameters.flows.max(1))) as u32;
-        self.flows.get(&number).map_or(0, |flow| flow.fifo.touch())
+    pub(in crate::qos) fn prefetch<H: Host>(&self, host: &mut H, parameters: &Parameters, hash: u64) {
+        if let Some(flow) = self.flows.get(&parameters.number(hash)) {
+            flow.fifo.prefetch(host);
+        }
     }
 
     /// Appends a packet to the queue of its flow, and drops packets of the flow with most bytes if there are too many.
     #[allow(clippy::too_many_arguments, reason = "they are the properties of a packet")]
-    pub(in crate::qos) fn push<H: Host<Queue = Q>>(
+    pub(in crate::qos) fn push<H: Host>(
         &mut self,
         host: &mut H,
         parameters: &Parameters,
@@ -86,7 +81,7 @@ impl<Q: Default> FqCoDel<Q> {
         now: u64,
         hash: u64,
     ) {
-        let number = (hash % u64::from(parameters.flows.max(1))) as u32;
+        let number = parameters.number(hash);
         let flow = self.flows.entry(number).or_insert_with(|| {
             self.new.push_back(number);
             Flow { fifo: Fifo::default(), codel: CoDel::default(), credit: parameters.quantum.into() }
@@ -110,12 +105,7 @@ impl<Q: Default> FqCoDel<Q> {
     /// Drops from the head of the flow with most bytes: half of its bytes, and at most `most` packets (RFC 8290 §4.1).
     /// The flows are put in order in O(n) when the queue becomes full; a call then takes O(log n).
     #[cold]
-    pub(in crate::qos) fn drop_from_longest<H: Host<Queue = Q>>(
-        &mut self,
-        host: &mut H,
-        reason: DropReason,
-        most: usize,
-    ) {
+    pub(in crate::qos) fn drop_from_longest<H: Host>(&mut self, host: &mut H, reason: DropReason, most: usize) {
         self.ordered_at = self.packets;
         let flows = &self.flows;
         let number = self.longest.find(|| flows.iter().map(|(number, flow)| (flow.size(), *number)));
@@ -137,7 +127,7 @@ impl<Q: Default> FqCoDel<Q> {
     }
 
     /// Removes the next packet to send, with its bytes.
-    pub(in crate::qos) fn pop<H: Host<Queue = Q>>(
+    pub(in crate::qos) fn pop<H: Host>(
         &mut self,
         host: &mut H,
         parameters: &Parameters,
@@ -194,7 +184,7 @@ mod tests {
     };
     const LIMIT: TailDrop = TailDrop { packets: 1000, bytes: 10_000_000 };
 
-    fn push(queue: &mut FqCoDel<<TestHost as Host>::Queue>, host: &mut TestHost, flow: u64, bytes: u32, now: u64) {
+    fn push(queue: &mut FqCoDel, host: &mut TestHost, flow: u64, bytes: u32, now: u64) {
         queue.push(host, &PARAMETERS, &LIMIT, TestPacket::new(flow as u32), bytes, now, flow);
     }
 

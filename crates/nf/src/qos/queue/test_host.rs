@@ -1,7 +1,6 @@
 //! Packets of tests.
 
-use super::{DropReason, Host};
-use std::collections::VecDeque;
+use super::{DropReason, Host, Stamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::qos) struct TestPacket {
@@ -20,18 +19,28 @@ impl TestPacket {
 #[derive(Default)]
 pub(in crate::qos) struct TestHost {
     pub(in crate::qos) dropped: Vec<(DropReason, TestPacket)>,
+    stored: Vec<Option<(TestPacket, Stamp)>>,
+    /// Unused numbers of `stored`.
+    free: Vec<u32>,
 }
 
 impl Host for TestHost {
-    type Queue = VecDeque<TestPacket>;
     type Item = TestPacket;
 
-    fn append(&mut self, queue: &mut Self::Queue, item: TestPacket) {
-        queue.push_back(item);
+    fn store(&mut self, item: TestPacket, stamp: Stamp) -> u32 {
+        let number = self.free.pop().unwrap_or(self.stored.len() as u32);
+        self.stored.resize(self.stored.len().max(number as usize + 1), None);
+        self.stored[number as usize] = Some((item, stamp));
+        number
     }
 
-    fn take(&mut self, queue: &mut Self::Queue) -> Option<TestPacket> {
-        queue.pop_front()
+    fn stamp(&mut self, number: u32) -> Option<&mut Stamp> {
+        self.stored.get_mut(number as usize)?.as_mut().map(|(_, stamp)| stamp)
+    }
+
+    fn take(&mut self, number: u32) -> Option<(TestPacket, Stamp)> {
+        self.free.push(number);
+        self.stored[number as usize].take()
     }
 
     fn drop(&mut self, reason: DropReason, item: TestPacket) {

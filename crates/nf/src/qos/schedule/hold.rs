@@ -1,39 +1,34 @@
 //! Packets that the scheduler holds.
 
 use crate::qos::headers::Headers;
-use crate::qos::queue::{DropReason, Host};
-use graph::{Context, Counter, HoldQueue, PathId};
+use crate::qos::queue::{DropReason, Host, Stamp};
+use graph::{Context, Counter, HoldSlab, PathId};
 use packet::Packet;
-
-/// Queue of held packets. Its length is limited by the scheduler.
-pub(super) struct Held(HoldQueue);
-
-impl Default for Held {
-    fn default() -> Self {
-        Held(HoldQueue::new(usize::MAX))
-    }
-}
 
 /// Operations of queues on packets of a node.
 pub(super) struct HoldHost<'a, 'b> {
     pub(super) cx: &'a mut Context<'b>,
+    /// Packets in the queues.
+    pub(super) held: &'a mut HoldSlab<Stamp>,
     /// Counter of marked packets.
     pub(super) marked: &'a Counter,
 }
 
 impl Host for HoldHost<'_, '_> {
-    type Queue = Held;
     /// A packet with the path that it arrived on.
     type Item = (PathId, Packet);
 
-    fn append(&mut self, queue: &mut Held, (path, packet): Self::Item) {
-        if let Err(packet) = self.cx.hold_on_path(path, &mut queue.0, packet) {
-            self.cx.drop(DropReason::QueueFull, packet);
-        }
+    fn store(&mut self, (path, packet): Self::Item, stamp: Stamp) -> u32 {
+        self.cx.hold_in(path, self.held, packet, stamp)
     }
 
-    fn take(&mut self, queue: &mut Held) -> Option<Self::Item> {
-        self.cx.release(&mut queue.0)
+    fn stamp(&mut self, number: u32) -> Option<&mut Stamp> {
+        self.held.value_mut(number)
+    }
+
+    fn take(&mut self, number: u32) -> Option<(Self::Item, Stamp)> {
+        let stamp = *self.held.value(number)?;
+        self.cx.release_from(self.held, number).map(|item| (item, stamp))
     }
 
     fn drop(&mut self, reason: DropReason, (_, packet): Self::Item) {

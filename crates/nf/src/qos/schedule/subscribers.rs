@@ -2,14 +2,17 @@
 
 use crate::qos::pacer::{NextAt, Pacer};
 use crate::qos::queue::{ClassQueue, DropReason, Host, Largest, Parameters};
+use crate::qos::subscriber::SubscriberKey;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use tables::flow::Tuple6;
+use tables::prefetch_value;
 
 /// Time in nanoseconds for which a queue or a subscriber is kept after its last packet.
 const IDLE: u64 = 1_000_000_000;
 /// Largest number of packets that a packet makes the scheduler drop.
 const DROP_BATCH: usize = 64;
+/// Number of steps in which the memory of a packet is prefetched.
+const STEPS: usize = 4;
 
 /// Limits of a subscriber.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +39,12 @@ struct Level {
     classes: Box<[u8]>,
 }
 
-/// Queue of a class of a subscriber.
-struct Queue<Q> {
-    queue: Box<ClassQueue<Q>>,
+/// A class of a subscriber.
+struct Class {
+    /// Its queue, allocated when first used.
+    queue: Option<Box<ClassQueue>>,
+    /// Bytes that it may still send in its turn.
+    credit: i64,
     /// Time of the last packet in nanoseconds.
     used: u64,
 }
@@ -54,22 +60,20 @@ enum State {
     Waiting,
 }
 
-/// A subscriber.
-struct Subscriber<Q> {
-    key: Tuple6,
-    state: State,
+/// A subscriber: what a packet needs, in one cache line, and the rest.
+#[repr(C, align(64))]
+struct Subscriber {
     /// State of its rate limit.
     next_at: NextAt,
     /// Bytes that it may still send in its turn.
     credit: i64,
-    /// Packets in all queues.
-    packets: usize,
     /// Time of the last packet in nanoseconds.
     used: u64,
-    /// Queues by class, allocated when first used.
-    queues: Box<[Option<Queue<Q>>]>,
-    /// Bytes that each class may still send in its turn.
-    credits: Box<[i64]>,
+    classes: Box<[Class]>,
+    /// Packets in all queues.
+    packets: u32,
+    state: State,
+    key: SubscriberKey,
     /// Position in each level of the class that is served next.
     turns: Box<[u8]>,
 }
@@ -78,7 +82,7 @@ struct Subscriber<Q> {
 ///
 /// Time is virtual: a call of [`pop`](Self::pop) performs, at their nominal times, all transmissions that were due until
 /// now, so that rates and shares do not depend on how often it is called.
-pub(super) struct Scheduler<Q> {
+pub(super) struct Scheduler {
     /// Rate of the port; `None` without a limit.
     port: Option<Pacer>,
     /// Maximum number of packets in all queues.
@@ -87,7 +91,7 @@ pub(super) struct Scheduler<Q> {
     ranks: Box<[Rank]>,
     /// By priority.
     levels: Box<[Level]>,
-    subscribers: Vec<Option<Box<Subscriber<Q>>>>,
+    subscribers: Vec<Option<Subscriber>>,
     /// Unused numbers of subscribers.
     free: Vec<u32>,
     /// Ready subscribers in the order of service.
@@ -103,7 +107,7 @@ pub(super) struct Scheduler<Q> {
     sweep: usize,
 }
 
-impl<Q: Default> Scheduler<Q> {
+impl Scheduler {
     /// Creates a scheduler without subscribers. `limit` is the maximum number of packets in all queues.
     pub(super) fn new(port: Option<Pacer>, limits: SubscriberLimits, ranks: Box<[Rank]>, limit: usize) -> Self {
         let mut priorities: Vec<_> = ranks.iter().map(|rank| rank.priority).collect();
@@ -148,7 +152,7 @@ impl<Q: Default> Scheduler<Q> {
     }
 
     /// Drops up to `most` packets. Returns true if none is left.
-    pub(super) fn drop_all<H: Host<Queue = Q>>(&mut self, host: &mut H, reason: DropReason, most: usize) -> bool {
+    pub(super) fn drop_all<H: Host>(&mut self, host: &mut H, reason: DropReason, most: usize) -> bool {
         for _ in 0..most {
             if self.packets == 0 || !self.drop_from_largest(host, reason) {
                 return true;
@@ -160,23 +164,24 @@ impl<Q: Default> Scheduler<Q> {
     /// Drops the oldest packet of the longest queue of the subscriber with most packets. Returns false if there is
     /// none.
     #[cold]
-    fn drop_from_largest<H: Host<Queue = Q>>(&mut self, host: &mut H, reason: DropReason) -> bool {
+    fn drop_from_largest<H: Host>(&mut self, host: &mut H, reason: DropReason) -> bool {
         let (subscribers, ready, waiting) = (&self.subscribers, &self.ready, &self.waiting);
         let size = |number: u32| {
             let subscriber = subscribers.get(number as usize)?.as_ref()?;
-            Some((subscriber.packets as u64, number))
+            Some((subscriber.packets.into(), number))
         };
         let active = || ready.iter().copied().chain(waiting.iter().map(|Reverse((_, number))| *number));
         let number = self.largest.find(|| active().filter_map(size));
         let Some(number) = number else { return false };
         let Some(Some(subscriber)) = self.subscribers.get_mut(number as usize) else { return false };
-        let longest = subscriber.queues.iter_mut().flatten().max_by_key(|queue| queue.queue.len());
-        let Some(Queue { queue, .. }) = longest else { return false };
+        let queues = subscriber.classes.iter_mut().filter_map(|class| class.queue.as_mut());
+        let Some(queue) = queues.max_by_key(|queue| queue.len()) else { return false };
         let before = queue.len();
         queue.drop_oldest(host, reason);
         let dropped = before - queue.len();
-        self.largest.update(number, subscriber.packets as u64, (subscriber.packets - dropped) as u64);
-        subscriber.packets -= dropped;
+        let left = subscriber.packets - dropped as u32;
+        self.largest.update(number, subscriber.packets.into(), left.into());
+        subscriber.packets = left;
         self.packets -= dropped;
         dropped != 0
     }
@@ -191,54 +196,91 @@ impl<Q: Default> Scheduler<Q> {
         self.subscribers.len()
     }
 
-    /// Reads what pushing packets of these subscribers, classes and flows needs, so that it is in the cache. In each
-    /// loop no read depends on another one, so the processor waits for many at a time.
-    pub(super) fn touch(&self, parameters: &[Parameters], packets: impl Iterator<Item = (u32, usize, u64)> + Clone) {
-        let mut sum = 0_usize;
-        let mut read = |value: usize| sum = sum.wrapping_add(value);
-        let subscriber = |number: u32| self.subscribers.get(number as usize)?.as_ref();
-        for (number, ..) in packets.clone() {
-            read(subscriber(number).map_or(0, |subscriber| subscriber.packets));
-        }
-        let queue = |number, class: usize| subscriber(number)?.queues.get(class)?.as_ref();
-        for (number, class, _) in packets.clone() {
-            let credit = subscriber(number).and_then(|subscriber| subscriber.credits.get(class));
-            read(credit.map_or(0, |credit| *credit as usize));
-            read(queue(number, class).map_or(0, |queue| queue.used as usize));
-        }
-        for (number, class, _) in packets.clone() {
-            read(queue(number, class).map_or(0, |queue| queue.queue.len()));
-        }
-        for (number, class, flow) in packets {
-            if let (Some(queue), Some(parameters)) = (queue(number, class), parameters.get(class)) {
-                read(queue.queue.touch(parameters, flow));
+    /// Prefetches what pushing packets of these subscribers, classes and flows needs, in steps: each of them reads what the
+    /// one before has prefetched for all packets.
+    pub(super) fn prefetch<H: Host>(
+        &self,
+        host: &mut H,
+        parameters: &[Parameters],
+        packets: impl Iterator<Item = (u32, usize, u64)> + Clone,
+    ) {
+        for step in 0..STEPS {
+            for (number, class, flow) in packets.clone() {
+                self.prefetch_step(host, parameters, step, number, class, flow);
             }
         }
-        core::hint::black_box(sum);
+    }
+
+    /// Prefetches a subscriber, the state of a class, its queue, or the packets next to which one of a flow is queued.
+    #[inline(always)]
+    fn prefetch_step<H: Host>(
+        &self,
+        host: &mut H,
+        parameters: &[Parameters],
+        step: usize,
+        number: u32,
+        class: usize,
+        flow: u64,
+    ) {
+        let Some(subscriber) = self.subscribers.get(number as usize) else { return };
+        if step == 0 {
+            return prefetch_value(subscriber);
+        }
+        let Some(state) = subscriber.as_ref().and_then(|subscriber| subscriber.classes.get(class)) else { return };
+        if step == 1 {
+            return prefetch_value(state);
+        }
+        let Some(queue) = &state.queue else { return };
+        if step == 2 {
+            return prefetch_value(&**queue);
+        }
+        if let Some(parameters) = parameters.get(class) {
+            queue.prefetch(host, parameters, flow);
+        }
+    }
+
+    /// Prefetches what the next calls of [`pop`](Self::pop) need, if there is one class: of later subscribers the first
+    /// steps.
+    #[inline(always)]
+    fn prefetch_next<H: Host>(&self, host: &mut H, parameters: &[Parameters]) {
+        if self.ranks.len() != 1 {
+            return;
+        }
+        for (step, ahead) in [(0, 8), (1, 6), (2, 4), (3, 2)] {
+            if let Some(number) = self.ready.get(ahead) {
+                self.prefetch_step(host, parameters, step, *number, 0, 0);
+            }
+        }
+        // the next ones to become ready are at the top of the heap
+        let soon = self.waiting.as_slice().iter().take(3);
+        for (at, Reverse((_, number))) in soon.enumerate() {
+            let steps = if at == 0 { [2, 3] } else { [0, 1] };
+            steps.into_iter().for_each(|step| self.prefetch_step(host, parameters, step, *number, 0, 0));
+        }
     }
 
     /// Adds a subscriber and returns its number.
-    pub(super) fn add(&mut self, key: Tuple6, now: u64) -> u32 {
-        let subscriber = Box::new(Subscriber {
-            key,
-            state: State::Idle,
+    pub(super) fn add(&mut self, key: SubscriberKey, now: u64) -> u32 {
+        let class = |rank: &Rank| Class { queue: None, credit: rank.quantum.into(), used: now };
+        let subscriber = Some(Subscriber {
             next_at: NextAt::default(),
             credit: self.limits.quantum.into(),
-            packets: 0,
             used: now,
-            queues: self.ranks.iter().map(|_| None).collect(),
-            credits: self.ranks.iter().map(|rank| rank.quantum.into()).collect(),
+            classes: self.ranks.iter().map(class).collect(),
+            packets: 0,
+            state: State::Idle,
+            key,
             turns: self.levels.iter().map(|_| 0).collect(),
         });
         match self.free.pop() {
             Some(number) => {
                 if let Some(slot) = self.subscribers.get_mut(number as usize) {
-                    *slot = Some(subscriber);
+                    *slot = subscriber;
                 }
                 number
             }
             None => {
-                self.subscribers.push(Some(subscriber));
+                self.subscribers.push(subscriber);
                 (self.subscribers.len() - 1) as u32
             }
         }
@@ -247,7 +289,7 @@ impl<Q: Default> Scheduler<Q> {
     /// Queues a packet of a class that arrives now; all transmissions due before must have been performed. `random` is a
     /// hash of its flow and a uniform number.
     #[allow(clippy::too_many_arguments, reason = "they are the properties of a packet")]
-    pub(super) fn push<H: Host<Queue = Q>>(
+    pub(super) fn push<H: Host>(
         &mut self,
         host: &mut H,
         parameters: &[Parameters],
@@ -262,16 +304,16 @@ impl<Q: Default> Scheduler<Q> {
         let (Some(subscriber), Some(parameters)) = (subscriber, parameters.get(class)) else {
             return host.drop(DropReason::SubscribersFull, item);
         };
-        let Some(slot) = subscriber.queues.get_mut(class) else {
+        let Some(class) = subscriber.classes.get_mut(class) else {
             return host.drop(DropReason::QueueFull, item);
         };
-        let queue = slot.get_or_insert_with(|| Queue { queue: Box::new(ClassQueue::new(parameters)), used: now });
-        let before = queue.queue.len();
-        queue.queue.push(host, parameters, item, bytes, now, random);
-        let after = queue.queue.len();
-        (queue.used, subscriber.used) = (now, now);
-        let changed = subscriber.packets + after - before;
-        self.largest.update(number, subscriber.packets as u64, changed as u64);
+        let queue = class.queue.get_or_insert_with(|| Box::new(ClassQueue::new(parameters)));
+        let before = queue.len();
+        queue.push(host, parameters, item, bytes, now, random);
+        let after = queue.len();
+        (class.used, subscriber.used) = (now, now);
+        let changed = (subscriber.packets as usize + after - before) as u32;
+        self.largest.update(number, subscriber.packets.into(), changed.into());
         subscriber.packets = changed;
         self.packets = self.packets + after - before;
         if subscriber.state == State::Idle && subscriber.packets != 0 {
@@ -300,7 +342,7 @@ impl<Q: Default> Scheduler<Q> {
     }
 
     /// Removes the next packet that is due until now, and returns it with its class.
-    pub(super) fn pop<H: Host<Queue = Q>>(
+    pub(super) fn pop<H: Host>(
         &mut self,
         host: &mut H,
         parameters: &[Parameters],
@@ -326,6 +368,7 @@ impl<Q: Default> Scheduler<Q> {
                     self.ready.push_back(number);
                 }
             }
+            self.prefetch_next(host, parameters);
             let number = *self.ready.front()?;
             let Some(Some(subscriber)) = self.subscribers.get_mut(number as usize) else {
                 self.ready.pop_front();
@@ -338,8 +381,8 @@ impl<Q: Default> Scheduler<Q> {
             }
             let before = subscriber.packets;
             let sent = subscriber.pop(host, parameters, &self.levels, &self.ranks, time);
-            self.largest.update(number, before as u64, subscriber.packets as u64);
-            self.packets -= before - subscriber.packets;
+            self.largest.update(number, before.into(), subscriber.packets.into());
+            self.packets -= (before - subscriber.packets) as usize;
             let mut pacer = self.limits.pacer.map(|pacer| pacer.resume(subscriber.next_at));
             if let Some((_, _, bytes)) = sent {
                 subscriber.credit -= i64::from(bytes);
@@ -372,7 +415,7 @@ impl<Q: Default> Scheduler<Q> {
     }
 
     /// Frees queues, and subscribers with their keys, that have been idle for a second, among the next `n` subscribers.
-    pub(super) fn remove_idle(&mut self, n: usize, now: u64, mut removed: impl FnMut(&Tuple6)) {
+    pub(super) fn remove_idle(&mut self, n: usize, now: u64, mut removed: impl FnMut(&SubscriberKey)) {
         let limit = self.limits.pacer;
         for _ in 0..n.min(self.subscribers.len()) {
             let number = if self.sweep < self.subscribers.len() { self.sweep } else { 0 };
@@ -389,8 +432,8 @@ impl<Q: Default> Scheduler<Q> {
                 self.free.push(number as u32);
                 continue;
             }
-            for queue in &mut subscriber.queues {
-                if queue.as_ref().is_some_and(|queue| queue.queue.is_empty() && is_idle(queue.used)) {
+            for Class { queue, used, .. } in &mut subscriber.classes {
+                if queue.as_ref().is_some_and(|queue| queue.is_empty()) && is_idle(*used) {
                     *queue = None;
                 }
             }
@@ -398,9 +441,9 @@ impl<Q: Default> Scheduler<Q> {
     }
 }
 
-impl<Q: Default> Subscriber<Q> {
+impl Subscriber {
     /// Removes the next packet and returns it with its class and bytes.
-    fn pop<H: Host<Queue = Q>>(
+    fn pop<H: Host>(
         &mut self,
         host: &mut H,
         parameters: &[Parameters],
@@ -413,10 +456,9 @@ impl<Q: Default> Subscriber<Q> {
             let mut empty = 0;
             while empty < classes.len() {
                 let class = usize::from(*classes.get(usize::from(*turn) % classes.len())?);
-                let (credit, rank, parameters) =
-                    (self.credits.get_mut(class)?, ranks.get(class)?, parameters.get(class)?);
-                let queue = self.queues.get_mut(class)?.as_mut().filter(|queue| !queue.queue.is_empty());
-                let Some(queue) = queue else {
+                let (Class { queue, credit, used }, rank, parameters) =
+                    (self.classes.get_mut(class)?, ranks.get(class)?, parameters.get(class)?);
+                let Some(queue) = queue.as_mut().filter(|queue| !queue.is_empty()) else {
                     *credit = (*credit).min(0) + i64::from(rank.quantum);
                     *turn = (*turn + 1) % classes.len() as u8;
                     empty += 1;
@@ -430,10 +472,10 @@ impl<Q: Default> Subscriber<Q> {
                         continue;
                     }
                 }
-                let before = queue.queue.len();
-                let popped = queue.queue.pop(host, parameters, now);
-                queue.used = now;
-                self.packets -= before - queue.queue.len();
+                let before = queue.len();
+                let popped = queue.pop(host, parameters, now);
+                *used = now;
+                self.packets -= (before - queue.len()) as u32;
                 if let Some((item, bytes)) = popped {
                     *credit -= i64::from(bytes);
                     return Some((class, item, bytes));
@@ -480,10 +522,9 @@ mod tests {
                 let mut scheduler = Scheduler::new(None, limits, ranks.into(), 1 << 20);
                 let (mut host, mut now, mut random) = (TestHost::default(), 1_000_000_000, 1_u64);
                 for number in 0..n {
-                    let key = Tuple6::new(number.into(), 0, 0, 0, 4);
-                    assert_eq!(scheduler.add(key, now), number);
+                    assert_eq!(scheduler.add(SubscriberKey::default(), now), number);
                 }
-                let mut push = |scheduler: &mut Scheduler<_>, host: &mut TestHost, number: u32, now: u64| {
+                let mut push = |scheduler: &mut Scheduler, host: &mut TestHost, number: u32, now: u64| {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let flow = u64::from(number) << 2 | random >> 62;
                     let packet = TestPacket::new(number);

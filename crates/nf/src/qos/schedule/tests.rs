@@ -218,6 +218,21 @@ fn a_reload_keeps_packets_of_unchanged_classes() {
 }
 
 #[test]
+fn packets_of_replaced_classes_are_counted_as_queued() {
+    let builder = |name: &str| {
+        let settings = format!("rate = \"8 kbps\"\nclasses = [{{ name = \"{name}\", {LONG} }}]");
+        HarnessBuilder::new::<Schedule>(&settings).buffers(4096)
+    };
+    let first = builder("a");
+    let mut nf = first.clone().build().unwrap();
+    nf.feed(&vec![frame(1, 1, 100); 3000]);
+    builder("b").reload(&first, &mut nf).unwrap();
+    nf.jump_to(nf.now() + Duration::from_micros(20));
+    assert!(nf.held() > 500, "{}", nf.held());
+    assert_eq!(nf.counter("queued"), nf.held());
+}
+
+#[test]
 fn has_room_for_many_subscribers() {
     let settings = "rate = \"10 Gbps\"\nper = \"destination\"\nprefix4 = 32\nsubscriber_rate = \"1 Mbps\"\n\
                     subscriber_burst = 1000\npackets = 300000";
