@@ -230,7 +230,7 @@ pub(crate) fn run<R: Records>(
     loop {
         let now = Instant::now();
         if now >= templates {
-            exporter.send_unreliably(&messages.templates());
+            exporter.send(messages.templates(), 0);
             send_options(&mut exporter, messages.options());
             templates = now + TEMPLATE_INTERVAL;
         }
