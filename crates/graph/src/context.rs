@@ -15,7 +15,7 @@ use crate::operator_trace::OperatorStep;
 use crate::stats::{CommonDrop, Counter, NodeStats};
 use packet::{Batch, Packet, Pool};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The operations of a running node: drop, emit, hold and create packets, and read the time.
 ///
@@ -81,6 +81,8 @@ pub(crate) struct BatchState {
     pub(crate) changed: bool,
     /// Time since the graph was created.
     pub(crate) now: Duration,
+    /// Time since the Unix epoch at time 0, if captures give the time.
+    pub(crate) capture_start: Option<Duration>,
     pub(crate) current_hop: CurrentHop,
     /// Packets that leave by the first output of another hop of the running node.
     pub(crate) rerouted: Vec<(PathId, Packet)>,
@@ -100,6 +102,7 @@ impl BatchState {
             output: 0,
             changed: false,
             now: Duration::ZERO,
+            capture_start: None,
             current_hop: CurrentHop::default(),
             rerouted: vec![],
             observer: None,
@@ -340,6 +343,13 @@ impl Context<'_> {
     #[inline]
     pub fn now(&self) -> Duration {
         self.state.now
+    }
+
+    /// Returns the time since the Unix epoch, of the host or, where captures give the time, of the captures. Reads the
+    /// clock of the host: do not call it for every packet.
+    pub fn unix_time(&self) -> Duration {
+        let of_host = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.state.capture_start.map_or_else(of_host, |start| start + self.state.now)
     }
 
     /// Allocates an empty packet; returns `None` if the buffer pool is exhausted. The node has to emit it, hold it,

@@ -408,6 +408,11 @@ impl Graph {
         self.state.now = now;
     }
 
+    /// Sets the time since the Unix epoch at time 0, where captures give the time.
+    pub fn set_capture_start(&mut self, start: Duration) {
+        self.state.capture_start = Some(start);
+    }
+
     /// Has a node [restore](Node::restore) what another has saved.
     ///
     /// # Errors

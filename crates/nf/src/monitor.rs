@@ -3,7 +3,9 @@
 mod flow_counts;
 mod flow_exporter;
 mod flow_record;
+mod heavy_hitters;
 mod ipfix;
+mod keys;
 mod plain;
 mod settings;
 mod top_flows;
@@ -19,14 +21,19 @@ use settings::{Settings, no_table};
 use std::sync::Arc;
 use std::time::Duration;
 use tables::flow::{FlowTable, Full, Settings as TableSettings, Tuple4, Tuple6};
-use top_flows::{AGEING_INTERVAL, AGEING_PARTS, COLUMNS, TopFlows};
+use top_flows::TopFlows;
 use wire::flow::FiveTuple;
 
-/// `monitor`: counts packets and bytes of every flow, and exports flows.
+/// `monitor`: counts packets and bytes of every flow, lists the largest, and exports flows.
 pub struct Monitor;
 
 /// Maximum of the setting `top`.
 const TOP_MAX: u32 = 1 << 20;
+/// Interval at which a part of the tables is searched for expired flows.
+const AGEING_INTERVAL: Duration = Duration::from_millis(1);
+/// Number of parts: the whole tables are searched in a second.
+const AGEING_PARTS: usize = 1000;
+
 impl Nf for Monitor {
     type Settings = Settings;
     const KIND: &'static str = "monitor";
@@ -41,7 +48,7 @@ impl Nf for Monitor {
     }
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
-        let Settings { flows, idle, top, ref export } = *settings;
+        let Settings { flows, idle, top, top_by, ref export } = *settings;
         if top > TOP_MAX {
             let d = Diagnostic::new("too many flows for the statistics table").key("top").value(top);
             return Err(d.remedy(format!("write {TOP_MAX} or fewer")));
@@ -63,9 +70,8 @@ impl Nf for Monitor {
             v6: FlowCounter::new(FlowTable::new(&table).map_err(invalid)?),
             idle: (idle * 1000) >> time_unit,
             time_unit,
-            top_flows: TopFlows::new(top as usize),
+            top_flows: TopFlows::new(top_by, top as usize, false),
             buckets_visited: 0,
-            stats_table: Arc::new(StatsTable::new(&COLUMNS, top as usize)),
             bounded_tables: ["flows_ipv4", "flows_ipv6"].map(|name| BoundedTable::new(name, flows.into())),
             counters: Counters::default(),
         }))
@@ -82,7 +88,6 @@ struct MonitorNode {
     top_flows: TopFlows,
     /// Buckets that the current search has visited.
     buckets_visited: usize,
-    stats_table: Arc<StatsTable>,
     counters: Counters<CounterId>,
     /// The flows of IPv4 and of IPv6.
     bounded_tables: [BoundedTable; 2],
@@ -112,17 +117,17 @@ impl MonitorNode {
 
     /// Searches the next buckets of both tables, and publishes the largest flows once all have been visited.
     fn age(&mut self, buckets: usize, now: u32) {
-        self.v4.count_previous(now, &self.counters);
-        self.v6.count_previous(now, &self.counters);
+        self.v4.count_previous(now, &self.counters, &mut self.top_flows);
+        self.v6.count_previous(now, &self.counters, &mut self.top_flows);
         let all = self.v4.table.buckets();
         let buckets = buckets.min(all - self.buckets_visited);
-        let expired = self.v4.age(buckets, now, self.idle, &mut self.top_flows, Tuple4::five_tuple)
-            + self.v6.age(buckets, now, self.idle, &mut self.top_flows, Tuple6::five_tuple);
+        let expired = self.v4.age(buckets, now, self.idle, &mut self.top_flows)
+            + self.v6.age(buckets, now, self.idle, &mut self.top_flows);
         self.counters[CounterId::Expired].add(expired as u64);
         self.buckets_visited += buckets;
         if self.buckets_visited == all {
             self.buckets_visited = 0;
-            self.stats_table.publish(self.top_flows.take());
+            self.top_flows.publish();
         }
         let lens = [self.v4.table.len() as u64, self.v6.table.len() as u64];
         self.counters[CounterId::Flows].set(lens.iter().sum());
@@ -166,9 +171,9 @@ impl Node for MonitorNode {
         burst.n = n;
         for_each_bit(not_plain, |at| self.put_any(batch.as_slice()[at].data()));
         let now = self.clock(cx);
-        self.v4.count(now, &self.counters);
+        self.v4.count(now, &self.counters, &mut self.top_flows);
         if self.v6.bursts.iter().any(|burst| burst.n != 0) {
-            self.v6.count(now, &self.counters);
+            self.v6.count(now, &self.counters, &mut self.top_flows);
         }
     }
 
@@ -182,13 +187,12 @@ impl Node for MonitorNode {
     }
 
     fn stats_table(&self) -> Option<Arc<StatsTable>> {
-        Some(self.stats_table.clone())
+        Some(self.top_flows.table.clone())
     }
 
     fn finish(&mut self) {
         self.buckets_visited = 0;
-        self.top_flows.take();
-        // the final table includes flows that would expire now
+        // flows that would expire now stay
         self.idle = u32::MAX;
         self.age(self.v4.table.buckets(), 0);
     }

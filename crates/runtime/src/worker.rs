@@ -349,6 +349,9 @@ impl Worker {
         }
         let next = if no_buffer { None } else { clock.next(&times) };
         clock.times = times;
+        if let Some(ns) = clock.origin {
+            self.graph.set_capture_start(Duration::from_nanos(ns));
+        }
         let Some(packets) = next else {
             if no_buffer {
                 // NFs may hold all buffers until a later time

@@ -107,7 +107,7 @@ pub(crate) fn verify_counts(pool: &Arc<Mempool>, flows: usize) -> anyhow::Result
     let ours: BTreeMap<(Ipv4Addr, u16), (u64, u64)> = stats_table
         .rows()
         .iter()
-        .map(|(_, w)| ((w[4].parse().expect("an address"), number(&w[3]) as u16), (number(&w[1]), number(&w[0]))))
+        .map(|(_, w)| ((w[5].parse().expect("an address"), number(&w[4]) as u16), (number(&w[2]), number(&w[0]))))
         .collect();
 
     packets.reset();

@@ -87,13 +87,6 @@ impl Exporter {
         self.advance(Instant::now());
     }
 
-    /// Sends a datagram without records, if the server is up.
-    pub(crate) fn send_unreliably(&mut self, bytes: &[u8]) {
-        if self.server == Server::Up && self.socket.send(bytes).is_err() {
-            self.set_down(Instant::now());
-        }
-    }
-
     /// Returns the time after which [`advance`](Exporter::advance) has to be called.
     pub(crate) fn wait(&self) -> Duration {
         let now = Instant::now();

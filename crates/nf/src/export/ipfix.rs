@@ -40,9 +40,14 @@ impl Field {
         Field { id, len, enterprise: None }
     }
 
+    /// Returns the field with an element that an enterprise has defined.
+    pub(crate) const fn of_enterprise(self, number: u32) -> Field {
+        Field { enterprise: Some(number), ..self }
+    }
+
     /// Returns the same element of the reverse direction of a biflow (RFC 5103 §6.1).
     pub(crate) const fn reverse(self) -> Field {
-        Field { enterprise: Some(REVERSE), ..self }
+        self.of_enterprise(REVERSE)
     }
 
     fn write(self, out: &mut Vec<u8>) {
@@ -230,7 +235,7 @@ pub(crate) fn run<R: Records>(
     loop {
         let now = Instant::now();
         if now >= templates {
-            exporter.send_unreliably(&messages.templates());
+            exporter.send(messages.templates(), 0);
             send_options(&mut exporter, messages.options());
             templates = now + TEMPLATE_INTERVAL;
         }

@@ -1,10 +1,12 @@
 //! Counts of flows by key.
 
+use super::flow_record::{DirectionCounts, RoundTripTime};
+use super::keys::Key;
 use super::top_flows::TopFlows;
+use crate::bits::for_each_bit;
 use graph::Counters;
 use packet::BURST;
 use tables::flow::{FlowKey, FlowTable, Lookup, Prepared};
-use wire::flow::FiveTuple;
 
 graph::named_enum! {
     /// Counters.
@@ -15,13 +17,11 @@ graph::named_enum! {
         Expired = "expired",
         /// Flows replaced by new ones because the table was full.
         Evicted = "evicted",
-        EvictedPackets = "evicted_packets",
-        EvictedBytes = "evicted_bytes",
         NotIp = "not_ip",
     }
 }
 
-/// Counts of a flow.
+/// Counts of a flow since they were last added to those of the largest.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct FlowCounts {
     pub(super) packets: u64,
@@ -52,7 +52,7 @@ impl<K: FlowKey> Burst<K> {
     }
 }
 
-impl<K: FlowKey + Default> FlowCounter<K> {
+impl<K: Key> FlowCounter<K> {
     pub(super) fn new(table: FlowTable<K, FlowCounts>) -> Self {
         let burst = || Burst { keys: [table.prepare(K::default()); BURST], bytes: [0; BURST], n: 0 };
         FlowCounter { bursts: [burst(), burst()], current: 0, table }
@@ -67,57 +67,56 @@ impl<K: FlowKey + Default> FlowCounter<K> {
 
     /// Counts the previous batch, while the entries of the current one are prefetched.
     #[inline(always)]
-    pub(super) fn count(&mut self, now: u32, counters: &Counters<CounterId>) {
-        self.count_previous(now, counters);
+    pub(super) fn count(&mut self, now: u32, counters: &Counters<CounterId>, top: &mut TopFlows) {
+        self.count_previous(now, counters, top);
         self.current ^= 1;
     }
 
     #[inline(always)]
-    pub(super) fn count_previous(&mut self, now: u32, counters: &Counters<CounterId>) {
+    pub(super) fn count_previous(&mut self, now: u32, counters: &Counters<CounterId>, top: &mut TopFlows) {
         let previous = &mut self.bursts[(self.current ^ 1) & 1];
         let n = core::mem::take(&mut previous.n).min(BURST);
-        let bytes = &previous.bytes;
-        let evicted = |_: &K, flow: &FlowCounts| {
+        let (keys, bytes) = (&previous.keys, &previous.bytes);
+        let mut refused = 0u64;
+        let evicted = |key: &K, flow: &FlowCounts| {
             counters[CounterId::Evicted].add(1);
-            counters[CounterId::EvictedPackets].add(flow.packets);
-            counters[CounterId::EvictedBytes].add(flow.bytes);
+            add(top, key, flow);
         };
         self.table.look_up_or_insert(
-            &previous.keys[..n],
+            &keys[..n],
             now,
             evicted,
             #[inline(always)]
             |at, found| {
-                let bytes = u64::from(bytes[at & (BURST - 1)]);
                 if let Lookup::Known(flow) | Lookup::New(flow) = found {
                     flow.packets += 1;
-                    flow.bytes += bytes;
+                    flow.bytes += u64::from(bytes[at & (BURST - 1)]);
                 } else {
                     // all entries of its buckets were updated at this time
-                    counters[CounterId::EvictedPackets].add(1);
-                    counters[CounterId::EvictedBytes].add(bytes);
+                    refused |= 1 << at;
                 }
             },
         );
+        for_each_bit(refused, |at| add(top, &keys[at].key(), &FlowCounts { packets: 1, bytes: bytes[at].into() }));
     }
 
-    /// Removes expired flows from the next buckets and collects the largest; returns the number of removed flows.
-    pub(super) fn age(
-        &mut self,
-        buckets: usize,
-        now: u32,
-        idle: u32,
-        top_flows: &mut TopFlows,
-        tuple: impl Fn(&K) -> FiveTuple,
-    ) -> usize {
+    /// Adds the counts of the next buckets to those of the largest, and removes expired flows; returns their number.
+    pub(super) fn age(&mut self, buckets: usize, now: u32, idle: u32, top: &mut TopFlows) -> usize {
         if self.table.is_empty() {
             return 0;
         }
         self.table.age(now, buckets, |key, flow, since| {
-            if since < idle {
-                top_flows.add(flow.bytes, flow.packets, || tuple(key));
+            if flow.packets != 0 {
+                add(top, key, &core::mem::take(flow));
             }
             since >= idle
         })
     }
+}
+
+/// Adds the counts of a flow to those of the largest.
+#[cold]
+fn add(top: &mut TopFlows, key: &impl Key, flow: &FlowCounts) {
+    let counts = DirectionCounts { packets: flow.packets, bytes: flow.bytes };
+    top.add(key.endpoints(), [counts, DirectionCounts::default()], RoundTripTime::default());
 }

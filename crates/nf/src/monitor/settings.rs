@@ -9,20 +9,36 @@ use tables::flow::CAPACITY_MOST;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// Maximum number of flows per core and IP version, 64 bytes each for IPv4 and 128 for IPv6, twice as many with
+    /// Maximum number of flows per core and IP version, 64 bytes each for IPv4 and 128 for IPv6, or 256 for each with
     /// `export`. If the table is full, the flow that has been idle longest of sixteen is evicted.
     pub(super) flows: u32,
     /// Seconds without a packet after which a flow expires, 1 to 1000000.
     pub(super) idle: u32,
-    /// Number of largest flows by bytes in the statistics table, up to 1048576. Workers build the table: keep it short.
+    /// Number of largest flows or addresses in the statistics table, by bytes since the start, up to 1048576. Workers
+    /// build the table: keep it short. All with more than 1/1024 of all bytes (1/`top` if `top` is larger) are found.
     pub(super) top: u32,
+    /// Key of the statistics table.
+    pub(super) top_by: TopBy,
     /// Export of flows that have ended.
     pub(super) export: Option<ExportSettings>,
 }
 
+/// Key of the statistics table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TopBy {
+    /// Flows.
+    #[default]
+    Flow,
+    /// Source addresses.
+    Source,
+    /// Destination addresses.
+    Destination,
+}
+
 impl Default for Settings {
     fn default() -> Self {
-        Settings { flows: 65_536, idle: 60, top: 10, export: None }
+        Settings { flows: 65_536, idle: 60, top: 10, top_by: TopBy::Flow, export: None }
     }
 }
 

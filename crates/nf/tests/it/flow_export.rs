@@ -2,14 +2,14 @@
 
 use crate::ipfix::{collect, dissect};
 use nf::Monitor;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::HarnessBuilder;
 use wire::flow::FiveTuple;
-use wire::{TcpFlags, build};
+use wire::{MacAddr, TcpFlags, build};
 
 /// Packets, bytes and TCP flags of a flow.
 type Counts = (u64, u64, u8);
@@ -196,17 +196,17 @@ impl Drop for Nfcapd {
     }
 }
 
-#[test]
-fn nfdump_decodes_the_counts_of_each_flow() {
-    let folder = std::env::temp_dir().join(format!("bondstone-nfcapd-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+/// Exports flows to nfcapd and returns what nfdump prints of them in a format.
+fn nfdump(frames: &[Vec<u8>], settings: &str, format: &str) -> Option<(u64, String)> {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let folder = std::env::temp_dir().join(format!("bondstone-nfcapd-{}-{port}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
     let mut command = Command::new("nfcapd");
     command.args(["-b", "127.0.0.1", "-p", &port.to_string(), "-w"]).arg(&folder);
     let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
         let _ = std::fs::remove_dir_all(&folder);
         println!("skipped: nfdump is not installed");
-        return;
+        return None;
     };
     let mut collector = Nfcapd { process, folder };
     // it listens once the port cannot be bound
@@ -215,16 +215,20 @@ fn nfdump_decodes_the_counts_of_each_flow() {
         assert!(Instant::now() < deadline, "nfcapd does not listen");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let frames = frames();
-    let exported = export(&format!("127.0.0.1:{port}"), "", &frames);
+    let exported = export(&format!("127.0.0.1:{port}"), settings, frames);
     std::thread::sleep(Duration::from_secs(1));
     // it closes its file when it ends
     Command::new("kill").arg(collector.process.id().to_string()).status().unwrap();
     collector.process.wait().unwrap();
     let mut nfdump = Command::new("nfdump");
-    nfdump.arg("-R").arg(&collector.folder).args(["-q", "-N", "-o", "fmt:%sa %da %sp %dp %pr %pkt %byt %flg", "-6"]);
-    let output = nfdump.output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    nfdump.arg("-R").arg(&collector.folder).args(["-q", "-N", "-6", "-o"]).arg(format!("fmt:{format}"));
+    Some((exported, String::from_utf8(nfdump.output().unwrap().stdout).unwrap()))
+}
+
+#[test]
+fn nfdump_decodes_the_counts_of_each_flow() {
+    let frames = frames();
+    let Some((exported, text)) = nfdump(&frames, "", "%sa %da %sp %dp %pr %pkt %byt %flg") else { return };
     let mut flows = Flows::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let cells: Vec<&str> = line.split_whitespace().collect();
@@ -239,4 +243,142 @@ fn nfdump_decodes_the_counts_of_each_flow() {
     }
     assert_eq!(exported, flows.len() as u64, "{text}");
     assert_eq!(flows, reference(&frames));
+}
+
+/// Packets and bytes of flows by source, destination, EtherType and VLAN ID.
+type FrameFlows = BTreeMap<(String, String, u16, u16), (u64, u64)>;
+
+/// Returns frames without IP of several hosts and types, and their flows.
+fn frames_without_ip() -> (Vec<Vec<u8>>, FrameFlows) {
+    let (mut frames, mut flows) = (vec![], FrameFlows::new());
+    for n in 0..200u16 {
+        let (host, vlan) = ((n % 40) as u8, n % 3 * 7);
+        let src = MacAddr([2, 0, 0, 0, 0, host + 1]);
+        let request = build::arp_request([10, 0, 0, host], [10, 0, 0, 99]).src_mac(src);
+        let mut frame = if vlan == 0 { request } else { request.vlan(vlan) }.pad_to(60 + usize::from(n)).to_vec();
+        let type_at = if vlan == 0 { 12 } else { 16 };
+        let ether_type = if n % 2 == 0 { 0x0806 } else { 0x88cc };
+        frame[type_at..type_at + 2].copy_from_slice(&u16::to_be_bytes(ether_type));
+        let counts = flows.entry((src.to_string(), MacAddr::BROADCAST.to_string(), ether_type, vlan)).or_default();
+        *counts = (counts.0 + 1, counts.1 + frame.len() as u64);
+        frames.push(frame);
+    }
+    (frames, flows)
+}
+
+#[test]
+fn wireshark_decodes_flows_of_frames_without_ip() {
+    let (frames, expected) = frames_without_ip();
+    let fields = [
+        "cflow.srcmac",
+        "cflow.dstmac",
+        "cflow.ethernet_type",
+        "cflow.vlanid",
+        "cflow.packets",
+        "cflow.octets",
+        "_ws.malformed",
+        "cflow.sequence_analysis.expected_sn",
+    ];
+    for settings in ["", "sample = 1\nbiflows = true"] {
+        let Some((exported, messages)) = records(&frames, settings, &fields) else { return };
+        let counts = if settings.is_empty() { 1 } else { 2 };
+        let mut flows = FrameFlows::new();
+        for message in &messages {
+            assert!(message[6].is_empty() && message[7].is_empty(), "{message:?}");
+            for n in 0..message[0].len() {
+                let number = |field: usize, n: usize| message[field][n].parse::<u64>().unwrap();
+                let [ether_type, vlan] = [2, 3].map(|field| number(field, n) as u16);
+                let key = (message[0][n].clone(), message[1][n].clone(), ether_type, vlan);
+                assert_eq!(flows.insert(key, (number(4, counts * n), number(5, counts * n))), None, "each flow once");
+            }
+        }
+        assert_eq!((exported, flows), (expected.len() as u64, expected.clone()));
+    }
+}
+
+#[test]
+fn nfdump_decodes_flows_of_frames_without_ip() {
+    let (frames, expected) = frames_without_ip();
+    let Some((exported, text)) = nfdump(&frames, "", "%ismc %idmc %svln %pkt %byt") else { return };
+    // it does not decode the EtherType
+    let mut without_type = BTreeMap::new();
+    for ((src, dst, _, vlan), (packets, bytes)) in expected {
+        *without_type.entry([src, dst, vlan.to_string(), packets.to_string(), bytes.to_string()]).or_insert(0) += 1;
+    }
+    let mut flows = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let cells: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        *flows.entry(<[String; 5]>::try_from(cells).unwrap()).or_insert(0) += 1;
+    }
+    assert_eq!((exported, flows), (without_type.values().sum::<u64>(), without_type));
+}
+
+#[test]
+fn handshakes_have_round_trip_times() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let settings = format!("idle = 2\ntop = 100\n[export]\nto = \"{}\"\nbiflows = true", server.local_addr().unwrap());
+    let messages = collect(server);
+    let mut monitor = HarnessBuilder::new::<Monitor>(&settings).build().unwrap();
+    let (client, far) = ([10, 0, 0, 1], [9, 0, 0, 1]);
+    let from = |port: u16, flags: TcpFlags| build::tcp4(client, far, port, 80).flags(flags).to_vec();
+    let back = |port: u16, flags: TcpFlags| build::tcp4(far, client, 80, port).flags(flags).to_vec();
+    for n in 0..50u16 {
+        let port = 2000 + n;
+        monitor.feed(&[from(port, TcpFlags::SYN)]);
+        monitor.advance(Duration::from_millis(n.into()));
+        monitor.feed(&[back(port, TcpFlags::SYN_ACK)]);
+        monitor.advance(Duration::from_millis(4));
+        // every tenth does not complete
+        if n % 10 != 9 {
+            monitor.feed(&[from(port, TcpFlags::ACK), back(port, TcpFlags::ACK)]);
+        }
+    }
+    (0..500).for_each(|_| drop(monitor.advance(Duration::from_millis(10))));
+    let rows = monitor.table();
+    drop(monitor);
+    assert_eq!(rows.len(), 50);
+    for row in &rows {
+        let n = row[4].parse::<u64>().unwrap() - 2000;
+        let client = if n % 10 == 9 { "-" } else { "4000" };
+        assert_eq!(row[8..], [client.to_owned(), (n * 1000).to_string()], "{row:?}");
+    }
+    let fields = [
+        "cflow.srcport",
+        "cflow.pie.ntop.client_nw_latency_ms",
+        "cflow.pie.server_nw_latency_ms",
+        "cflow.pie.fastip.tcp_handshake_rtt_usec",
+        "_ws.malformed",
+    ];
+    let Some(messages) = dissect(&messages.join().unwrap(), &fields) else { return };
+    let mut seen = 0;
+    for message in &messages {
+        assert!(message[4].is_empty(), "{message:?}");
+        for (at, port) in message[0].iter().enumerate() {
+            let n = port.parse::<u64>().unwrap() - 2000;
+            let [client, server, both] = [1, 2, 3].map(|field: usize| message[field][at].parse::<u64>().unwrap());
+            let expected = if n % 10 == 9 { (0, 0) } else { (2, n * 1000 + 4000) };
+            // half the time, rounded
+            assert_eq!((server, (client, both)), (n.div_ceil(2), expected), "{n}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 50);
+}
+
+#[test]
+fn nfdump_decodes_biflows_with_round_trip_times() {
+    let mut frames = vec![];
+    for n in 0..100u16 {
+        let (client, server, port) = ([10, 0, 0, n as u8], [9, 0, 0, 1], 2000 + n);
+        let answer = build::tcp4(server, client, 80, port);
+        frames.push(build::tcp4(client, server, port, 80).flags(TcpFlags::SYN).to_vec());
+        frames.push(answer.flags(TcpFlags::SYN_ACK).to_vec());
+        frames.push(build::tcp4(client, server, port, 80).flags(TcpFlags::ACK).to_vec());
+    }
+    let Some((exported, text)) = nfdump(&frames, "biflows = true", "%sa %sp %ipkt %opkt") else { return };
+    let lines: BTreeSet<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let expected: Vec<[String; 4]> =
+        (0..100).map(|n| [format!("10.0.0.{n}"), (2000 + n).to_string(), "2".to_owned(), "1".to_owned()]).collect();
+    assert!(expected.iter().all(|line| lines.contains(&line.iter().map(String::as_str).collect::<Vec<_>>())), "{text}");
+    assert_eq!(exported, 100);
 }

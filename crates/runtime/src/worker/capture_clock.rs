@@ -11,7 +11,7 @@ const MAX_STEPPED: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(super) struct CaptureClock {
     /// Time of the first packet in ns.
-    origin: Option<u64>,
+    pub(super) origin: Option<u64>,
     /// Time since the first packet, in whole steps.
     pub(super) now: Duration,
     /// Buffer for the argument of [`next`](CaptureClock::next).
