@@ -95,7 +95,7 @@ impl Verifier<'_> {
                         JumpFrom::End => len as i128,
                     };
                 let target = target.max(0);
-                target < len as i128 && self.run(rest, target as usize, furthest)
+                target <= len as i128 && self.run(rest, target as usize, furthest)
             }
             Match::ByteExtract { field, multiplier, align, variable } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
