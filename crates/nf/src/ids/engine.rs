@@ -301,6 +301,7 @@ impl Engine {
         let mut added = false;
         let mut verdict = Verdict::Forward;
         if !self.options.prevent {
+        let was_established = flow.is_established(packet.is_tcp());
             self.parse_app(packet, flow, direction);
         }
         if packet.is_tcp() {
@@ -360,7 +361,12 @@ impl Engine {
             repeated: chunk.as_ref().map_or(0, |chunk| chunk.repeated),
             matched: &matched,
             to_client: direction == 1,
-            established: flow.is_established(packet.is_tcp()),
+            // a segment without data that completes the handshake is still part of it
+            established: if packet.is_tcp() && packet.payload.is_empty() {
+                was_established
+            } else {
+                flow.is_established(packet.is_tcp())
+            },
             ip_only,
             message: None,
             is_first_detected,
@@ -650,16 +656,13 @@ fn match_rule(
     {
         return Some(true);
     }
-    let packets = input.is_packet && (head.uses_packets || !input.added && !stream_only(rule));
+    let packets =
+        input.is_packet && (head.uses_packets || !input.added && !rule.flow.contains(&FlowOption::OnlyStream));
     let matches = packets
         && rule.buffers.iter().all(|(buffer, list)| {
             buffer_of(*buffer, packet).is_some_and(|bytes| verify::matches(list, bytes, 0, &mut variables))
         });
     matches.then_some(false)
-}
-
-fn stream_only(rule: &Rule) -> bool {
-    rule.protocol == Protocol::TcpStream || rule.flow.contains(&FlowOption::OnlyStream)
 }
 
 fn buffer_of<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
@@ -722,7 +725,10 @@ fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
         HeaderCheck::IpOption(kind) => packet.has_ip_option(Some(kind)),
         HeaderCheck::AnyIpOption => packet.has_ip_option(None),
         HeaderCheck::FragmentBits { test, bits } => packet.src.is_ipv4() && test.matches(bits, packet.fragment_bits),
-        HeaderCheck::FragmentOffset(n) => n.matches(packet.fragment_offset.into()),
+        HeaderCheck::FragmentOffset(n) => {
+            // IPv6 packets have the field in fragments only
+            (packet.src.is_ipv4() || packet.is_fragment()) && n.matches(packet.fragment_offset.into())
+        }
         HeaderCheck::IpProtocol(n) => n.matches(packet.protocol.into()),
         HeaderCheck::SameIp => packet.src == packet.dst,
         HeaderCheck::PayloadSize(n) => n.matches(packet.payload.len() as u64),
