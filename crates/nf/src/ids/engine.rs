@@ -15,6 +15,7 @@ mod verify;
 use super::app::{AppStatistics, Message};
 use super::rule::app::AppProtocol;
 use super::rule::header::HeaderCheck;
+use super::rule::number::Comparison;
 use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
 use super::rule::{Action, Buffer, Protocol, RejectTo, Rule};
 use app::AppState;
@@ -316,7 +317,7 @@ impl Engine {
                         || syn && fast_open
                         || flow.tcp == TcpState::SynAck && direction == 1
                     {
-                        let seq = packet.tcp_number(4).wrapping_add(u32::from(syn));
+                        let seq = packet.field32(4).wrapping_add(u32::from(syn));
                         if self.flows.stream_bytes() >= self.options.stream_bytes {
                             self.not_reassembled += u64::from(flow.streams[direction].give_up());
                         }
@@ -388,7 +389,7 @@ impl Engine {
             return false;
         }
         let (fin, reset) = (packet.tcp_flags() & 1 != 0, packet.tcp_flags() & 4 != 0);
-        let (seq, stream) = (packet.tcp_number(4), &flow.streams[direction]);
+        let (seq, stream) = (packet.field32(4), &flow.streams[direction]);
         let accepts = |seq| stream.accepts_end(seq, self.options.prevent);
         let is_reset = reset && accepts(seq);
         flow.ended[direction] |= fin && accepts(seq.wrapping_add(packet.payload.len() as u32));
@@ -397,7 +398,7 @@ impl Engine {
 
     fn track_tcp(&self, packet: &Packet<'_>, flow: &mut Flow, direction: usize) {
         let (syn, ack) = (packet.tcp_flags() & 2 != 0, packet.tcp_flags() & 16 != 0);
-        let next = packet.tcp_number(4).wrapping_add(u32::from(syn));
+        let next = packet.field32(4).wrapping_add(u32::from(syn));
         match (flow.tcp, syn, ack) {
             (TcpState::None, true, false) => {
                 flow.tcp = TcpState::Syn;
@@ -407,7 +408,7 @@ impl Engine {
                 flow.tcp = TcpState::SynAck;
                 flow.streams[1].start(next);
                 // of several SYNs
-                flow.streams[0].restart(packet.tcp_number(8));
+                flow.streams[0].restart(packet.field32(8));
             }
             (TcpState::SynAck, false, true) if direction == 0 => flow.tcp = TcpState::Established,
             (TcpState::None, ..) if self.options.midstream => {
@@ -712,16 +713,16 @@ fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
         HeaderCheck::TcpFlags { test, bits, ignored } => {
             packet.is_tcp() && test.matches(bits, packet.tcp_flags() & !ignored)
         }
-        HeaderCheck::Seq(n) => packet.is_tcp() && packet.tcp_number(4) == n,
-        HeaderCheck::Ack(n) => packet.is_tcp() && packet.tcp_number(8) == n,
-        HeaderCheck::Window { value, negated } => packet.is_tcp() && (packet.field16(14) == Some(value)) != negated,
+        HeaderCheck::Seq(n) => packet.is_tcp() && n.matches(packet.field32(4).into()),
+        HeaderCheck::Ack(n) => packet.is_tcp() && n.matches(packet.field32(8).into()),
+        HeaderCheck::Window(n) => packet.is_tcp() && field16_matches(14, n),
         HeaderCheck::Mss(n) => match packet.tcp_option(2).filter(|_| packet.is_tcp()) {
             Some([high, low]) => n.matches(u16::from_be_bytes([*high, *low]).into()),
             _ => false,
         },
         HeaderCheck::Ttl(n) => n.matches(packet.ttl.into()),
         HeaderCheck::Tos(n) => packet.src.is_ipv4() && n.matches(packet.tos.into()),
-        HeaderCheck::Id(n) => packet.src.is_ipv4() && packet.id == u32::from(n),
+        HeaderCheck::Id(n) => packet.src.is_ipv4() && n.matches(packet.id.into()),
         HeaderCheck::IpOption(kind) => packet.has_ip_option(Some(kind)),
         HeaderCheck::AnyIpOption => packet.has_ip_option(None),
         HeaderCheck::FragmentBits { test, bits } => packet.src.is_ipv4() && test.matches(bits, packet.fragment_bits),
@@ -731,17 +732,26 @@ fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
         }
         HeaderCheck::IpProtocol(n) => n.matches(packet.protocol.into()),
         HeaderCheck::SameIp => packet.src == packet.dst,
+    let field16_matches = |at, n: Comparison| packet.field16(at).is_some_and(|value| n.matches(value.into()));
         HeaderCheck::PayloadSize(n) => n.matches(packet.payload.len() as u64),
         HeaderCheck::IcmpType(n) => icmp(0).is_some_and(|value| n.matches(value.into())),
         HeaderCheck::IcmpCode(n) => icmp(1).is_some_and(|value| n.matches(value.into())),
-        HeaderCheck::IcmpId(n) => has_id && packet.field16(4) == Some(n),
-        HeaderCheck::IcmpSeq(n) => has_id && packet.field16(6) == Some(n),
+        HeaderCheck::IcmpId(n) => has_id && field16_matches(4, n),
+        HeaderCheck::IcmpSeq(n) => has_id && field16_matches(6, n),
+        // packet too big (RFC 4443 §3.2)
+        HeaderCheck::Icmpv6Mtu(n) => {
+            packet.protocol == ICMPV6 && icmp(0) == Some(2) && n.matches(packet.field32(4).into())
+        }
     }
 }
 
 fn xbit_key(scope: BitScope, bit: u32, packet: &Packet<'_>) -> XbitKey {
     match scope {
         BitScope::Source => (bit, Some(packet.src), None),
+        HeaderCheck::WindowScale(n) => match packet.tcp_option(3).filter(|_| packet.is_tcp()) {
+            Some([shift]) => n.matches((*shift).into()),
+            _ => false,
+        },
         BitScope::Destination => (bit, Some(packet.dst), None),
         BitScope::Flow | BitScope::Pair => (bit, Some(packet.src.min(packet.dst)), Some(packet.src.max(packet.dst))),
     }

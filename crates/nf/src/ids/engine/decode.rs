@@ -70,7 +70,7 @@ impl<'a> Packet<'a> {
         self.header.get(13).copied().unwrap_or(0)
     }
 
-    pub(in crate::ids) fn tcp_number(&self, at: usize) -> u32 {
+    pub(in crate::ids) fn field32(&self, at: usize) -> u32 {
         self.header.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes)
     }
 

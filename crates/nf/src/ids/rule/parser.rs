@@ -266,7 +266,7 @@ impl Builder<'_> {
                 let option = bytes::parse_is_data_at(text, &self.names)?;
                 self.push(option);
             }
-            "bsize" => self.push(Match::BufferSize(Comparison::parse(text, u32::MAX.into())?)),
+            "bsize" => self.push(Match::BufferSize(Comparison::parse(text, u64::MAX)?)),
             "pcre" => {
                 let (negated, quoted) = unquote(text)?;
                 self.push(bytes::parse_pcre(quoted, negated)?);
