@@ -20,7 +20,7 @@ use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
 use super::rule::{Action, Buffer, Protocol, RejectTo, Rule};
 use app::AppState;
 use candidates::Candidates;
-use decode::{ICMP, ICMPV6, Packet, SCTP, TCP, UDP};
+use decode::{ICMP, ICMPV6, IGMP, Packet, SCTP, TCP, UDP};
 use defrag::Fragments;
 use diagnostics::Diagnostic;
 use flow::{Flow, FlowAction, Flows, TcpState};
@@ -630,6 +630,9 @@ fn match_rule(
     let matches = protocol
         && app::applies(rule, flow, input.message.is_some(), input.is_first_detected)
         && addresses_match(rule, packet)
+        Protocol::Icmpv4 => packet.protocol == ICMP,
+        Protocol::Icmpv6 => packet.protocol == ICMPV6,
+        Protocol::Igmp => packet.protocol == IGMP,
         && rule.flow.iter().all(|option| flow_matches(*option, packet, input))
         && rule.checks.iter().all(|check| header_matches(check, packet))
         && rule.states.iter().filter(|s| s.reads()).all(|s| state_holds(s, packet, flow, xbits, now));

@@ -61,7 +61,11 @@ pub(super) enum Protocol {
     TcpStream,
     Udp,
     Icmp,
+    /// ICMP of both IP versions.
     Sctp,
+    Icmpv4,
+    Icmpv6,
+    Igmp,
 }
 
 /// Bytes that a list of payload options is applied to.

@@ -35,6 +35,7 @@ pub(in crate::ids) struct Packet<'a> {
 pub(in crate::ids) const ICMP: u8 = 1;
 pub(in crate::ids) const TCP: u8 = 6;
 pub(in crate::ids) const UDP: u8 = 17;
+pub(in crate::ids) const IGMP: u8 = 2;
 pub(in crate::ids) const ICMPV6: u8 = 58;
 pub(in crate::ids) const SCTP: u8 = 132;
 

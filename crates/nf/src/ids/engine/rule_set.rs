@@ -35,8 +35,8 @@ impl Class {
             Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6 => true,
             Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => self == Class::Tcp,
             Protocol::Udp => self == Class::Udp,
-            Protocol::Icmp => self == Class::Icmp,
-            Protocol::Sctp => self == Class::Other,
+            Protocol::Icmp | Protocol::Icmpv4 | Protocol::Icmpv6 => self == Class::Icmp,
+            Protocol::Igmp | Protocol::Sctp => self == Class::Other,
         }
     }
 }

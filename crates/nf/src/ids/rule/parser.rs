@@ -215,6 +215,9 @@ impl Builder<'_> {
                 Parsed::Move(field) => self.move_content(field)?,
                 Parsed::PushTo(field, option) => self.cursor.push_to(&mut self.rule.app, field, option)?,
             }
+        "icmpv4" => Protocol::Icmpv4,
+        "icmpv6" => Protocol::Icmpv6,
+        "igmp" => Protocol::Igmp,
             return Ok(());
         }
         if name == "pkt_data" || name.ends_with(".hdr") {
@@ -396,8 +399,11 @@ impl Builder<'_> {
             return Err(format!("the rule has {len} payload options, at most {MAX_MATCHES} are possible"));
         }
         if let Some(app) = self.rule.app.protocol
-            && (matches!(protocol, Protocol::Icmp | Protocol::Sctp)
-                || protocol == Protocol::Udp && app != AppProtocol::Dns)
+            && match protocol {
+                Protocol::Icmp | Protocol::Icmpv4 | Protocol::Icmpv6 | Protocol::Igmp | Protocol::Sctp => true,
+                Protocol::Udp => app != AppProtocol::Dns,
+                _ => false,
+            }
         {
             return Err(format!("{}: the protocol of the rule does not carry it", app.name()));
         }
