@@ -16,7 +16,10 @@ use super::app::{AppStatistics, Message};
 use super::rule::app::AppProtocol;
 use super::rule::header::HeaderCheck;
 use super::rule::number::Comparison;
-use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
+use super::rule::state::{
+    BitCommand, BitScope, FlowCheck, FlowOption, FlowQuantity, IntegerCommand, IntegerOperand, IntegerOption,
+    StateOption,
+};
 use super::rule::{Action, Buffer, Protocol, RejectTo, Rule};
 use app::AppState;
 use candidates::Candidates;
@@ -79,7 +82,7 @@ const MAX_XBITS: usize = 65_536;
 const XBITS_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls of [`Engine::age`] in which all flows are visited.
 const AGEING_PARTS: usize = 100;
-/// Largest number of flowbits per flow.
+/// Largest number of flowbits, and of numbers of flowint, per flow.
 const MAX_FLOWBITS: usize = 1024;
 
 /// Largest number of bytes that wait for the detection of the application protocol.
@@ -298,11 +301,13 @@ impl Engine {
         alerts: &mut Vec<Alert>,
     ) -> Verdict {
         let direction = flow.direction(packet);
+        let was_established = flow.is_established(packet.is_tcp());
         flow.seen[direction] = true;
+        flow.packets[direction] += 1;
+        flow.bytes[direction] += packet.len as u64;
         let mut added = false;
         let mut verdict = Verdict::Forward;
         if !self.options.prevent {
-        let was_established = flow.is_established(packet.is_tcp());
             self.parse_app(packet, flow, direction);
         }
         if packet.is_tcp() {
@@ -625,16 +630,18 @@ fn match_rule(
         Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => packet.protocol == TCP,
         Protocol::Udp => packet.protocol == UDP,
         Protocol::Icmp => matches!(packet.protocol, ICMP | ICMPV6),
+        Protocol::Icmpv4 => packet.protocol == ICMP,
+        Protocol::Icmpv6 => packet.protocol == ICMPV6,
+        Protocol::Igmp => packet.protocol == IGMP,
         Protocol::Sctp => packet.protocol == SCTP,
     };
     let matches = protocol
         && app::applies(rule, flow, input.message.is_some(), input.is_first_detected)
         && addresses_match(rule, packet)
-        Protocol::Icmpv4 => packet.protocol == ICMP,
-        Protocol::Icmpv6 => packet.protocol == ICMPV6,
-        Protocol::Igmp => packet.protocol == IGMP,
         && rule.flow.iter().all(|option| flow_matches(*option, packet, input))
         && rule.checks.iter().all(|check| header_matches(check, packet))
+        && rule.flow_checks.iter().all(|check| flow_check_matches(check, packet, flow, now))
+        && rule.integers.iter().all(|option| integer_holds(option, flow))
         && rule.states.iter().filter(|s| s.reads()).all(|s| state_holds(s, packet, flow, xbits, now));
     if !matches {
         return None;
@@ -706,12 +713,25 @@ fn flow_matches(option: FlowOption, packet: &Packet<'_>, input: &Input<'_>) -> b
     }
 }
 
+fn flow_check_matches(check: &FlowCheck, packet: &Packet<'_>, flow: &Flow, now: Duration) -> bool {
+    match check.quantity {
+        FlowQuantity::Age => check.matches([now.as_secs().saturating_sub(flow.created.as_secs()); 2]),
+        FlowQuantity::Packets => check.matches(flow.packets),
+        FlowQuantity::Bytes => check.matches(flow.bytes),
+        FlowQuantity::StreamSize => {
+            let sizes = flow.streams.each_ref().map(|stream| u64::from(stream.size()));
+            packet.protocol == TCP && sizes != [0; 2] && check.matches(sizes)
+        }
+    }
+}
+
 fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
     let icmp = |at: usize| packet.header.get(at).copied().filter(|_| packet.is_icmp());
     let has_id = match packet.protocol {
         ICMP => matches!(icmp(0), Some(0 | 8 | 13..=18)),
         _ => matches!(icmp(0), Some(128 | 129)),
     };
+    let field16_matches = |at, n: Comparison| packet.field16(at).is_some_and(|value| n.matches(value.into()));
     match *check {
         HeaderCheck::TcpFlags { test, bits, ignored } => {
             packet.is_tcp() && test.matches(bits, packet.tcp_flags() & !ignored)
@@ -721,6 +741,10 @@ fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
         HeaderCheck::Window(n) => packet.is_tcp() && field16_matches(14, n),
         HeaderCheck::Mss(n) => match packet.tcp_option(2).filter(|_| packet.is_tcp()) {
             Some([high, low]) => n.matches(u16::from_be_bytes([*high, *low]).into()),
+            _ => false,
+        },
+        HeaderCheck::WindowScale(n) => match packet.tcp_option(3).filter(|_| packet.is_tcp()) {
+            Some([shift]) => n.matches((*shift).into()),
             _ => false,
         },
         HeaderCheck::Ttl(n) => n.matches(packet.ttl.into()),
@@ -735,7 +759,6 @@ fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
         }
         HeaderCheck::IpProtocol(n) => n.matches(packet.protocol.into()),
         HeaderCheck::SameIp => packet.src == packet.dst,
-    let field16_matches = |at, n: Comparison| packet.field16(at).is_some_and(|value| n.matches(value.into()));
         HeaderCheck::PayloadSize(n) => n.matches(packet.payload.len() as u64),
         HeaderCheck::IcmpType(n) => icmp(0).is_some_and(|value| n.matches(value.into())),
         HeaderCheck::IcmpCode(n) => icmp(1).is_some_and(|value| n.matches(value.into())),
@@ -751,10 +774,6 @@ fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
 fn xbit_key(scope: BitScope, bit: u32, packet: &Packet<'_>) -> XbitKey {
     match scope {
         BitScope::Source => (bit, Some(packet.src), None),
-        HeaderCheck::WindowScale(n) => match packet.tcp_option(3).filter(|_| packet.is_tcp()) {
-            Some([shift]) => n.matches((*shift).into()),
-            _ => false,
-        },
         BitScope::Destination => (bit, Some(packet.dst), None),
         BitScope::Flow | BitScope::Pair => (bit, Some(packet.src.min(packet.dst)), Some(packet.src.max(packet.dst))),
     }
@@ -771,8 +790,43 @@ fn state_holds(state: &StateOption, packet: &Packet<'_>, flow: &Flow, xbits: &Xb
     }
 }
 
-/// Changes the bits that a matching rule changes.
+fn integer_operand(operand: IntegerOperand, flow: &Flow) -> u32 {
+    match operand {
+        IntegerOperand::Value(value) => value,
+        IntegerOperand::Variable(variable) => flow.integer(variable).unwrap_or(0),
+    }
+}
+
+fn integer_holds(option: &IntegerOption, flow: &Flow) -> bool {
+    let value = flow.integer(option.variable);
+    match option.command {
+        IntegerCommand::IsSet => value.is_some(),
+        IntegerCommand::IsNotSet => value.is_none(),
+        IntegerCommand::Compare { operator, negated, with } => {
+            value.is_some_and(|value| operator.holds(value.into(), integer_operand(with, flow).into()) != negated)
+        }
+        IntegerCommand::Set(_) | IntegerCommand::Add(_) | IntegerCommand::Subtract(_) => true,
+    }
+}
+
+/// Changes the bits and numbers that a matching rule changes.
 fn apply_states(rule: &Rule, packet: &Packet<'_>, flow: &mut Flow, xbits: &mut Xbits, now: Duration) {
+    for option in &rule.integers {
+        let before = flow.integer(option.variable);
+        let value = match option.command {
+            IntegerCommand::Set(with) => integer_operand(with, flow),
+            IntegerCommand::Add(with) => before.unwrap_or(0).wrapping_add(integer_operand(with, flow)),
+            IntegerCommand::Subtract(with) if before.is_some() => {
+                before.unwrap_or(0).wrapping_sub(integer_operand(with, flow))
+            }
+            _ => continue,
+        };
+        if let Some((_, known)) = flow.integers.iter_mut().find(|(variable, _)| *variable == option.variable) {
+            *known = value;
+        } else if flow.integers.len() < MAX_FLOWBITS {
+            flow.integers.push((option.variable, value));
+        }
+    }
     for state in rule.states.iter().filter(|state| !state.reads()) {
         for bit in &state.bits {
             let key = xbit_key(state.scope, *bit, packet);

@@ -128,11 +128,8 @@ pub(super) fn applies(rule: &Rule, flow: &Flow, is_message: bool, is_first: bool
     if protocol.is_none() && (app.protocol.is_some() || !flow.is_app_decided()) {
         return false;
     }
-    let only_detection = app.detection
-        && !is_message
-        && rule.buffers.is_empty()
-        && rule.checks.is_empty()
-        && rule.states.iter().all(|state| !state.reads());
+    let only_detection =
+        app.detection && !is_message && rule.buffers.is_empty() && rule.checks.is_empty() && !rule.reads_flow();
     app.protocol.is_none_or(|wanted| Some(wanted) == protocol)
         && (app.excluded.is_none() || app.excluded != protocol)
         && (!only_detection || is_first)
@@ -185,6 +182,7 @@ pub(super) fn rest_packet(flow: &Flow, direction: usize) -> Packet<'static> {
         vlans: 0,
         ttl: 0,
         tos: 0,
+        len: 0,
         id: 0,
         fragment_bits: 0,
         fragment_offset: 0,

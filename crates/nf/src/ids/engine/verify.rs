@@ -1,6 +1,6 @@
 //! Verification of payload options.
 
-use crate::ids::rule::bytes::{Field, JumpFrom, Match, MathOperator, TestOperator};
+use crate::ids::rule::bytes::{Field, JumpFrom, Match, MathOperator};
 use crate::ids::rule::content::Content;
 use crate::ids::rule::operand::Operand;
 
@@ -70,16 +70,7 @@ impl Verifier<'_> {
             Match::ByteTest { field, operator, negated, value } => {
                 let Some((read, _)) = self.read(field, end) else { return false };
                 let value = value.value(self.variables) as u64;
-                let holds = match operator {
-                    TestOperator::Less => read < value,
-                    TestOperator::Greater => read > value,
-                    TestOperator::Equal => read == value,
-                    TestOperator::AtMost => read <= value,
-                    TestOperator::AtLeast => read >= value,
-                    TestOperator::And => read & value != 0,
-                    TestOperator::Xor => read ^ value != 0,
-                };
-                holds != *negated && self.run(rest, end, furthest)
+                operator.holds(read, value) != *negated && self.run(rest, end, furthest)
             }
             Match::ByteJump { field, multiplier, align, from, post_offset } => {
                 let Some((read, after)) = self.read(field, end) else { return false };

@@ -29,6 +29,33 @@ pub(in crate::ids) enum TestOperator {
     Xor,
 }
 
+impl TestOperator {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "<" => TestOperator::Less,
+            ">" => TestOperator::Greater,
+            "=" | "==" => TestOperator::Equal,
+            "<=" => TestOperator::AtMost,
+            ">=" => TestOperator::AtLeast,
+            "&" => TestOperator::And,
+            "^" => TestOperator::Xor,
+            other => return Err(format!("{other}: not an operator")),
+        })
+    }
+
+    pub(in crate::ids) fn holds(self, read: u64, value: u64) -> bool {
+        match self {
+            TestOperator::Less => read < value,
+            TestOperator::Greater => read > value,
+            TestOperator::Equal => read == value,
+            TestOperator::AtMost => read <= value,
+            TestOperator::AtLeast => read >= value,
+            TestOperator::And => read & value != 0,
+            TestOperator::Xor => read ^ value != 0,
+        }
+    }
+}
+
 /// Operator of byte_math.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ids) enum MathOperator {
@@ -54,11 +81,43 @@ pub(in crate::ids) enum Match {
     Content(Content),
     IsDataAt { at: Operand, relative: bool, negated: bool },
     BufferSize(Comparison),
-    Pcre { regex: Regex, relative: bool, negated: bool },
-    ByteTest { field: Field, operator: TestOperator, negated: bool, value: Operand },
-    ByteJump { field: Field, multiplier: i64, align: bool, from: JumpFrom, post_offset: Operand },
-    ByteExtract { field: Field, multiplier: u64, align: u64, variable: usize },
-    ByteMath { field: Field, operator: MathOperator, value: Operand, variable: usize },
+    Pcre {
+        regex: Regex,
+        relative: bool,
+        negated: bool,
+    },
+    ByteTest {
+        field: Field,
+        operator: TestOperator,
+        negated: bool,
+        value: Operand,
+    },
+    ByteJump {
+        field: Field,
+        multiplier: i64,
+        align: bool,
+        from: JumpFrom,
+        post_offset: Operand,
+    },
+    ByteExtract {
+        field: Field,
+        multiplier: u64,
+        align: u64,
+        variable: usize,
+    },
+    ByteMath {
+        field: Field,
+        operator: MathOperator,
+        value: Operand,
+        variable: usize,
+    },
+    /// The options of base64_data are about the decoded bytes.
+    Base64Decode {
+        bytes: usize,
+        offset: usize,
+        relative: bool,
+        options: Vec<Match>,
+    },
 }
 
 impl Match {
@@ -185,19 +244,9 @@ fn field(words: &mut Words<'_>, len: Operand, offset: Operand) -> Result<Field, 
 pub(super) fn parse_byte_test(value: &str, names: &VariableNames) -> Result<Match, String> {
     let mut words = Words::new(value);
     let len = operand(words.next("the number of bytes")?, names)?;
-    let mut operator = words.next("the operator")?;
-    let negated = operator.starts_with('!');
-    operator = operator.trim_start_matches('!').trim();
-    let operator = match operator {
-        "<" => TestOperator::Less,
-        ">" => TestOperator::Greater,
-        "=" | "==" | "" => TestOperator::Equal,
-        "<=" => TestOperator::AtMost,
-        ">=" => TestOperator::AtLeast,
-        "&" => TestOperator::And,
-        "^" => TestOperator::Xor,
-        other => return Err(format!("{other}: not an operator")),
-    };
+    let operator = words.next("the operator")?;
+    let (negated, operator) = operator.strip_prefix('!').map_or((false, operator), |rest| (true, rest.trim()));
+    let operator = if operator.is_empty() { TestOperator::Equal } else { TestOperator::parse(operator)? };
     let compared = operand(words.next("the value")?, names)?;
     let offset = operand(words.next("the offset")?, names)?;
     let field = field(&mut words, len, offset)?;

@@ -7,6 +7,7 @@ use super::content::{Content, parse_bytes};
 use super::header::HeaderCheck;
 use super::number::Comparison;
 use super::operand::{Operand, VariableNames, operand};
+use super::state::FlowCheck;
 use super::text::{split_options, split_words, unquote};
 use super::{Action, BitNumbers, Buffer, Protocol, RejectTo, Rule, state};
 use diagnostics::Diagnostic;
@@ -142,7 +143,9 @@ pub(in crate::ids) fn remove_duplicates(rules: &mut Vec<Rule>) -> Vec<Diagnostic
         let kept = newest.entry((rule.gid, rule.sid)).or_insert((rule.rev, at));
         if rule.rev > kept.0 {
             *kept = (rule.rev, at);
+            flow_checks: vec![],
         }
+            integers: vec![],
     }
     let (mut at, mut removed) = (0, vec![]);
     rules.retain(|rule| {
@@ -240,6 +243,10 @@ impl Builder<'_> {
             "priority" => {
                 self.rule.priority = text.parse().ok().filter(|n| *n > 0).ok_or("write 1 to 255")?;
             }
+        if let Some(check) = FlowCheck::parse(name, text) {
+            self.rule.flow_checks.push(check?);
+            return Ok(());
+        }
             "reference" | "metadata" | "target" | "prefilter" => {}
             "noalert" => self.rule.noalert = true,
             "alert" => self.rule.noalert = false,
@@ -277,6 +284,11 @@ impl Builder<'_> {
             "byte_test" => {
                 let option = bytes::parse_byte_test(text, &self.names)?;
                 self.push(option);
+            "hostbits" => match state::parse_hostbits(text, &mut number_of)? {
+                Some(option) => self.rule.states.push(option),
+                None => self.rule.noalert = true,
+            },
+            "flowint" => self.rule.integers.push(state::parse_flowint(text, &mut number_of)?),
             }
             "byte_jump" => {
                 let option = bytes::parse_byte_jump(text, &self.names)?;
