@@ -1,6 +1,6 @@
 //! Application protocols of flows: detection, and messages with the buffers that rules inspect.
 
-mod body;
+pub(super) mod body;
 mod dns;
 mod http;
 mod tls;

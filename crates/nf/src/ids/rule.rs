@@ -11,6 +11,7 @@ pub(super) mod operand;
 pub(super) mod parser;
 pub(super) mod state;
 mod text;
+pub(super) mod transform;
 
 use address::{Addresses, Ports};
 use app::AppRule;
@@ -65,8 +66,8 @@ pub(super) enum Protocol {
     Icmpv4,
     Icmpv6,
     Igmp,
-}
     Sctp,
+}
 
 /// Bytes that a list of payload options is applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +102,10 @@ pub(super) struct Rule {
     pub priority: u8,
     pub checks: Vec<HeaderCheck>,
     pub flow: Vec<FlowOption>,
-    pub states: Vec<StateOption>,
     pub flow_checks: Vec<FlowCheck>,
-    pub noalert: bool,
+    pub states: Vec<StateOption>,
     pub integers: Vec<IntegerOption>,
+    pub noalert: bool,
     pub threshold: Option<Threshold>,
     /// Options of each buffer, in the order of the rule.
     pub buffers: Vec<(Buffer, Vec<bytes::Match>)>,

@@ -79,7 +79,11 @@ pub(in crate::ids) enum JumpFrom {
 #[derive(Clone, Debug)]
 pub(in crate::ids) enum Match {
     Content(Content),
-    IsDataAt { at: Operand, relative: bool, negated: bool },
+    IsDataAt {
+        at: Operand,
+        relative: bool,
+        negated: bool,
+    },
     BufferSize(Comparison),
     Pcre {
         regex: Regex,
@@ -125,7 +129,9 @@ impl Match {
     pub(in crate::ids) fn is_relative(&self) -> bool {
         match self {
             Match::Content(content) => content.is_relative(),
-            Match::IsDataAt { relative, .. } | Match::Pcre { relative, .. } => *relative,
+            Match::IsDataAt { relative, .. } | Match::Pcre { relative, .. } | Match::Base64Decode { relative, .. } => {
+                *relative
+            }
             Match::BufferSize(_) => false,
             Match::ByteTest { field, .. }
             | Match::ByteJump { field, .. }
@@ -161,6 +167,7 @@ impl Match {
             Match::ByteTest { field, .. } | Match::ByteExtract { field, .. } | Match::ByteMath { field, .. } => {
                 !field.relative
             }
+            Match::Base64Decode { relative, .. } => !relative,
         }
     }
 
@@ -332,11 +339,39 @@ pub(super) fn parse_is_data_at(value: &str, names: &VariableNames) -> Result<Mat
     Ok(Match::IsDataAt { at, relative, negated })
 }
 
+/// Largest number of bytes that base64_decode reads.
+const MAX_BASE64: usize = 64 << 10;
+
+pub(super) fn parse_base64_decode(value: &str) -> Result<Match, String> {
+    let mut words = Words { words: value.split(',').map(str::trim).filter(|word| !word.is_empty()).collect() };
+    let mut value = |name, default: usize| {
+        let number = number(words.named(name), default as u64)?;
+        usize::try_from(number)
+            .ok()
+            .filter(|n| *n <= MAX_BASE64)
+            .ok_or_else(|| format!("{name} {number}: too many bytes"))
+    };
+    let (bytes, offset) = (value("bytes", MAX_BASE64)?, value("offset", 0)?);
+    let relative = words.flag("relative");
+    words.finish()?;
+    Ok(Match::Base64Decode { bytes, offset, relative, options: vec![] })
+}
+
 /// Largest size of a compiled regular expression in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 
+/// Compiles an expression up to the largest size.
+pub(super) fn build_regex(builder: &mut RegexBuilder) -> Result<Regex, String> {
+    builder.size_limit(REGEX_SIZE).dfa_size_limit(REGEX_SIZE).build().map_err(|e| {
+        let text = e.to_string();
+        let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        format!("the regular expression is not supported: {last}")
+    })
+}
+
 /// Parses `"/EXPRESSION/FLAGS"` without the quotation marks.
 pub(super) fn parse_pcre(text: &str, negated: bool) -> Result<Match, String> {
+    let text = without_captures(text);
     let body = text.strip_prefix('/').ok_or("the expression does not begin with /")?;
     let (expression, flags) = body.rsplit_once('/').ok_or("the expression does not end with /")?;
     let mut relative = false;
@@ -359,22 +394,26 @@ pub(super) fn parse_pcre(text: &str, negated: bool) -> Result<Match, String> {
     let expression = expression.replace("\\;", ";").replace("\\\"", "\"").replace("\\:", ":");
     let end = if !builder_flags.5 && !builder_flags.2 { dollar_before_newline(&expression) } else { expression };
     let pattern = if anchored { format!("\\A(?:{end})") } else { end };
-    let regex = RegexBuilder::new(&pattern)
+    let mut builder = RegexBuilder::new(&pattern);
+    builder
         .unicode(false)
         .case_insensitive(builder_flags.0)
         .dot_matches_new_line(builder_flags.1)
         .multi_line(builder_flags.2)
         .ignore_whitespace(builder_flags.3)
-        .swap_greed(builder_flags.4)
-        .size_limit(REGEX_SIZE)
-        .dfa_size_limit(REGEX_SIZE)
-        .build()
-        .map_err(|e| {
-            let text = e.to_string();
-            let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            format!("the regular expression is not supported: {last}")
-        })?;
+        .swap_greed(builder_flags.4);
+    let regex = build_regex(&mut builder)?;
     Ok(Match::Pcre { regex, relative, negated })
+}
+
+/// Removes the names under which Suricata logs the groups of an expression.
+pub(super) fn without_captures(mut text: &str) -> &str {
+    while let Some((rest, name)) = text.rsplit_once(',')
+        && ["pkt:", "alert:", "flow:"].iter().any(|scope| name.trim_start().starts_with(scope))
+    {
+        text = rest.trim_end();
+    }
+    text
 }
 
 /// Lets a final `$` match before a newline at the end too.

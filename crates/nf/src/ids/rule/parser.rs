@@ -327,9 +327,22 @@ impl Builder<'_> {
     /// Moves the last content to a buffer of an application protocol.
     fn move_content(&mut self, field: Field) -> Result<(), String> {
         let at = self.rule.buffers.iter().position(|(buffer, _)| *buffer == self.buffer);
+            "base64_decode" => {
+                if decoded(&mut self.rule).is_some() {
+                    return Err("the rule has this option twice".into());
+                }
+                self.push(bytes::parse_base64_decode(text)?);
+            }
+            "base64_data" => {
+                self.cursor.leave()?;
+                decoded(&mut self.rule).ok_or("no base64_decode precedes")?;
+                self.cursor.in_decoded = true;
+            }
         let is_content = |option: &Match| matches!(option, Match::Content(_));
         let at = at.and_then(|at| Some((at, self.rule.buffers.get(at)?.1.iter().rposition(is_content)?)));
-        let Some((at, n)) = at.filter(|_| self.cursor.last.is_none() && self.buffer == Buffer::Payload) else {
+        let Some((at, n)) =
+            at.filter(|_| self.cursor.last.is_none() && !self.cursor.in_decoded && self.buffer == Buffer::Payload)
+        else {
             return Err("no content precedes".into());
         };
         let option = self.rule.buffers[at].1.remove(n);
@@ -342,6 +355,12 @@ impl Builder<'_> {
     fn modifier(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let names = &self.names;
         let list = match self.cursor.last {
+        if self.cursor.in_decoded {
+            if let Some(list) = decoded(&mut self.rule) {
+                list.push(option);
+            }
+            return;
+        }
             Some(n) => self.rule.app.buffers.get_mut(n).map(|buffer| &mut buffer.options),
             None => self.rule.buffers.iter_mut().find(|(buffer, _)| *buffer == self.buffer).map(|(_, list)| list),
         };
@@ -367,6 +386,7 @@ impl Builder<'_> {
             "within" => {
                 set(&mut content.within)?;
                 if matches!(content.within, Some(Operand::Number(n)) if n < content.bytes.len() as i64) {
+            _ if self.cursor.in_decoded => decoded(&mut self.rule),
                     return Err("within is less than the length of the content".into());
                 }
             }
@@ -406,7 +426,8 @@ impl Builder<'_> {
         self.cursor.finish(&mut self.rule.app, &self.rule.flow)?;
         let protocol = self.rule.protocol;
         let lens = self.rule.buffers.iter().map(|(_, list)| list.len());
-        let lens = lens.chain(self.rule.app.buffers.iter().map(|buffer| buffer.options.len()));
+        let lens = lens.chain(self.rule.app.buffers.iter().map(|buffer| buffer.options.len())).collect::<Vec<_>>();
+        let lens = lens.into_iter().chain(decoded(&mut self.rule).map(|list| list.len()));
         if let Some(len) = lens.max().filter(|len| *len > MAX_MATCHES) {
             return Err(format!("the rule has {len} payload options, at most {MAX_MATCHES} are possible"));
         }
@@ -459,6 +480,13 @@ fn class_priority(class: &str) -> u8 {
         | "shellcode-detect"
         | "policy-violation"
         | "inappropriate-content"
+/// Returns the options about the bytes that base64_decode decodes.
+fn decoded(rule: &mut Rule) -> Option<&mut Vec<Match>> {
+    let of_messages = rule.app.buffers.iter_mut().map(|buffer| &mut buffer.options);
+    let mut all = of_messages.chain(rule.buffers.iter_mut().map(|(_, list)| list)).flatten();
+    all.find_map(|option| if let Match::Base64Decode { options, .. } = option { Some(options) } else { None })
+}
+
         | "command-and-control"
         | "credential-theft"
         | "exploit-kit"
@@ -540,6 +568,19 @@ mod tests {
         assert!(refused[0].to_string().contains("test.rules:4"), "{}", refused[0]);
     }
 
+            "base64_data; content:\"a\"",
+            "base64_decode; base64_decode",
+            "base64_decode:bytes x",
+            "hostbits:set,a,both",
+            "flowint:a,==",
+            "flowint:a,isset,1",
+            "flowint:a,+,99999999999",
+            "stream_size:server,>",
+            "stream_size:up,>,1",
+            "flow.pkts:toserver",
+            "threshold:type backoff, track by_src, count 1, multiplier 2",
+            "threshold:type backoff, track by_flow, count 1, multiplier 1",
+            "threshold:type limit, track by_flow, count 1, multiplier 2",
     #[test]
     fn keeps_the_newest_of_rules_with_the_same_sid() {
         let text = "alert ip any any -> any any (sid:1; rev:1;)\nalert ip any any -> any any (sid:1; rev:2;)\n\
