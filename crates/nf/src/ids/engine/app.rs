@@ -30,6 +30,8 @@ pub(super) struct AppIndex {
     fields: Fields,
     /// True if rules have contents of the payload beside those of messages.
     raw: bool,
+    /// True if rules compare the dates of certificates.
+    validity: bool,
 }
 
 /// State of a core.
@@ -46,7 +48,7 @@ impl AppState {
     pub(super) fn new(index: &AppIndex, inline: bool) -> Result<Self, Diagnostic> {
         Ok(AppState {
             searchers: index.sets.iter().map(|set| set.set.searcher()).collect::<Result<_, _>>()?,
-            options: AppOptions { fields: index.fields, inline, raw: index.raw },
+            options: AppOptions { fields: index.fields, inline, raw: index.raw, validity: index.validity },
             statistics: Arc::default(),
             matched: vec![],
         })
@@ -94,6 +96,7 @@ impl AppIndex {
             used: rules.iter().any(|rule| !rule.app.is_empty()),
             fields,
             raw,
+            validity: rules.iter().flat_map(|rule| &rule.app.numbers).any(|check| check.field.is_of_certificate()),
         })
     }
 
@@ -179,11 +182,11 @@ pub(super) fn rest_packet(flow: &Flow, direction: usize) -> Packet<'static> {
         ip_header: &[],
         header: &[],
         payload: &[],
+        len: 0,
         tunnels: 0,
         vlans: 0,
         ttl: 0,
         tos: 0,
-        len: 0,
         id: 0,
         fragment_bits: 0,
         fragment_offset: 0,

@@ -124,6 +124,7 @@ fields! {
     TlsServerName Tls Request "tls.sni" ["tls_sni"] " " ' '
     Ja3Hash Tls Request "ja3.hash" ["ja3_hash"] " " ' '
     Ja3String Tls Request "ja3.string" ["ja3_string"] " " ' '
+    Ja4Hash Tls Request "ja4.hash" [] " " ' '
     Ja3sHash Tls Response "ja3s.hash" [] " " ' '
     Ja3sString Tls Response "ja3s.string" [] " " ' '
     TlsRandom Tls Both "tls.random" [] " " ' '
@@ -193,7 +194,9 @@ impl Field {
     /// Returns the case of the letters of the buffer, if all have one.
     fn case(self) -> Option<fn(&mut [u8])> {
         match self {
-            Field::Ja3Hash | Field::Ja3sHash | Field::TlsFingerprint => Some(<[u8]>::make_ascii_lowercase),
+            Field::Ja3Hash | Field::Ja3sHash | Field::Ja4Hash | Field::TlsFingerprint => {
+                Some(<[u8]>::make_ascii_lowercase)
+            }
             Field::TlsSerial => Some(<[u8]>::make_ascii_uppercase),
             _ => None,
         }
@@ -227,14 +230,25 @@ pub(in crate::ids) enum NumberField {
     DnsRecordType,
     TlsVersion,
     TlsChainLength,
+    /// Seconds since 1970.
+    TlsNotBefore,
+    TlsNotAfter,
 }
 
 impl NumberField {
     fn protocol(self) -> AppProtocol {
         match self {
-            NumberField::TlsVersion | NumberField::TlsChainLength => AppProtocol::Tls,
+            NumberField::TlsVersion
+            | NumberField::TlsChainLength
+            | NumberField::TlsNotBefore
+            | NumberField::TlsNotAfter => AppProtocol::Tls,
             _ => AppProtocol::Dns,
         }
+    }
+
+    /// Returns true for numbers that are read from a certificate.
+    pub(in crate::ids) fn is_of_certificate(self) -> bool {
+        matches!(self, NumberField::TlsNotBefore | NumberField::TlsNotAfter)
     }
 }
 
@@ -267,6 +281,8 @@ impl NumberCheck {
             "dns.rrtype" => compare(NumberField::DnsRecordType, 65_535, RECORD_TYPES),
             "tls.cert_chain_len" => compare(NumberField::TlsChainLength, u32::MAX.into(), &[]),
             "tls.version" | "ssl_version" => tls_versions(value),
+            "tls_cert_notbefore" => dates(NumberField::TlsNotBefore, value),
+            "tls_cert_notafter" => dates(NumberField::TlsNotAfter, value),
             _ => return None,
         })
     }
@@ -313,22 +329,6 @@ const RECORD_TYPES: &[(&str, u64)] = &[
     ("ANY", 255),
 ];
 
-fn tls_versions(value: &str) -> Result<NumberCheck, String> {
-    let mut negated = false;
-    let version = |text: &str| {
-        let text = text.trim().trim_matches('"').trim();
-        let text = match text.strip_prefix('!') {
-            Some(rest) => {
-                negated = true;
-                rest
-            }
-            None => text,
-        };
-        let version = match text.to_ascii_lowercase().as_str() {
-            "sslv2" => 0x0200,
-            "sslv3" => 0x0300,
-            "1.0" | "tls1.0" => 0x0301,
-            "1.1" | "tls1.1" => 0x0302,
 /// Parses `DATE`, `<DATE`, `>DATE` or `DATE<>DATE`, where the end of a date such as `2008-05-01T10:00:00` may be missing.
 fn dates(field: NumberField, value: &str) -> Result<NumberCheck, String> {
     let seconds = |text: &str| {
@@ -348,6 +348,22 @@ fn dates(field: NumberField, value: &str) -> Result<NumberCheck, String> {
     Ok(NumberCheck { field, negated: false, any: vec![one] })
 }
 
+fn tls_versions(value: &str) -> Result<NumberCheck, String> {
+    let mut negated = false;
+    let version = |text: &str| {
+        let text = text.trim().trim_matches('"').trim();
+        let text = match text.strip_prefix('!') {
+            Some(rest) => {
+                negated = true;
+                rest
+            }
+            None => text,
+        };
+        let version = match text.to_ascii_lowercase().as_str() {
+            "sslv2" => 0x0200,
+            "sslv3" => 0x0300,
+            "1.0" | "tls1.0" => 0x0301,
+            "1.1" | "tls1.1" => 0x0302,
             "1.2" | "tls1.2" => 0x0303,
             "1.3" | "tls1.3" => 0x0304,
             other => {
@@ -470,6 +486,8 @@ pub(super) struct Cursor {
     current: Option<usize>,
     /// Position of the buffer with the last content; `None` if that is a buffer of packets.
     pub(super) last: Option<usize>,
+    /// True if the bytes that base64_decode has decoded are selected.
+    pub(super) in_decoded: bool,
 }
 
 impl Cursor {
@@ -486,8 +504,6 @@ impl Cursor {
         rule: &mut AppRule,
         name: &str,
         value: Option<&str>,
-    /// True if the bytes that base64_decode has decoded are selected.
-    pub(super) in_decoded: bool,
     ) -> Option<Result<Parsed, String>> {
         let text = value.unwrap_or("");
         if let Some(check) = NumberCheck::parse(name, text) {
@@ -699,6 +715,19 @@ mod tests {
     }
 
     #[test]
+    fn parses_dates() {
+        for (text, matching) in [
+            ("tls_cert_notafter:>1970;", [false, true, true]),
+            ("tls_cert_notafter:<1970-01-02;", [true, true, false]),
+            ("tls_cert_notafter:1970-01-01 00:00:01;", [false, true, false]),
+            ("tls_cert_notbefore:1970-01-01T00<>1970-02;", [false, true, true]),
+        ] {
+            let check = &parse(text).unwrap().numbers[0];
+            assert_eq!([0, 1, 86_400].map(|seconds| check.matches(seconds)), matching, "{text}");
+        }
+    }
+
+    #[test]
     fn refuses_what_does_not_fit() {
         for options in [
             "http.uri;",
@@ -717,6 +746,8 @@ mod tests {
             "urilen:3,x;",
             "app-layer-protocol:ssh;",
             "tls.version:2.0;",
+            "tls_cert_notbefore:>20;",
+            "tls_cert_notafter:2015-13;",
             "http.unknown; content:\"a\";",
             "lua:x;",
         ] {
