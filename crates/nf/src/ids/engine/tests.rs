@@ -1,3 +1,5 @@
+mod suricata;
+
 use super::*;
 use crate::ids::rule::address::Variables;
 use crate::ids::rule::parser::Parser;
@@ -61,27 +63,41 @@ pub(super) fn ethernet(record: &pcap::Record<'_>) -> Option<Vec<u8>> {
     }
 }
 
-fn run(folder: &Path, options: Options, order: &[Action]) -> Alerts {
-    let rules = std::fs::read_to_string(folder.join("test.rules")).unwrap();
-    let mut engine = engine_in_order(&rules, options, order, None);
-    let mut reader = pcap::Reader::open(folder.join("input.pcap")).unwrap();
-    let (mut alerts, mut new, mut number, mut now) = (Alerts::new(), vec![], 0, Duration::ZERO);
-    let mut count = |engine: &Engine, number: u64, new: &mut Vec<Alert>| {
-        for alert in new.drain(..) {
-            *alerts.entry((number, engine.rule(alert.rule).unwrap().sid)).or_default() += 1;
-        }
-    };
+/// Passes the alerts of a capture to a function, with the number of the packet, from 1 on.
+fn replay(capture: &Path, mut engine: Engine, mut report: impl FnMut(&Engine, u64, &Alert)) {
+    let mut reader = pcap::Reader::open(capture).unwrap();
+    let (mut new, mut number, mut now) = (vec![], 0, Duration::ZERO);
     while let Ok(Some(record)) = reader.next() {
         number += 1;
         now = Duration::from_nanos(record.timestamp_ns);
         if let Some(frame) = ethernet(&record) {
             engine.inspect_frame(now, &frame, &mut new);
         }
-        count(&engine, number, &mut new);
+        new.drain(..).for_each(|alert| report(&engine, number, &alert));
     }
     engine.finish(now, &mut new);
-    count(&engine, number + 1, &mut new);
+    new.iter().for_each(|alert| report(&engine, number + 1, alert));
+}
+
+fn run(folder: &Path, options: Options, order: &[Action]) -> Alerts {
+    let rules = std::fs::read_to_string(folder.join("test.rules")).unwrap();
+    let mut alerts = Alerts::new();
+    let engine = engine_in_order(&rules, options, order, None);
+    replay(&folder.join("input.pcap"), engine, |engine, number, alert| {
+        *alerts.entry((number, engine.rule(alert.rule).unwrap().sid)).or_default() += 1;
+    });
     alerts
+}
+
+fn data() -> PathBuf {
+    std::env::var_os("BONDSTONE_DATA").map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from)
+}
+
+/// Returns the files in a folder in the order of their names; none if it is not there.
+fn files(folder: PathBuf) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
 }
 
 /// Cases that do not pass, with the reason.
@@ -89,14 +105,12 @@ const KNOWN: &[(&str, &str)] = &[];
 
 #[test]
 fn reports_the_alerts_of_the_reference_engine() {
-    let data = std::env::var_os("BONDSTONE_DATA").map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from);
-    let Ok(folders) = std::fs::read_dir(data.join("ids")) else {
-        println!("skipped: no cases in {}", data.join("ids").display());
+    let folders: Vec<_> = files(data().join("ids")).into_iter().filter(|path| path.is_dir()).collect();
+    if folders.is_empty() {
+        println!("skipped: no cases in {}", data().join("ids").display());
         return;
-    };
+    }
     let mut failed = vec![];
-    let mut folders: Vec<_> = folders.map(|folder| folder.unwrap().path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
     for folder in &folders {
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         let expected: serde_json::Value =
