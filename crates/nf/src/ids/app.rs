@@ -1,6 +1,6 @@
 //! Application protocols of flows: detection, and messages with the buffers that rules inspect.
 
-mod body;
+pub(super) mod body;
 mod dns;
 mod http;
 mod tls;
@@ -62,6 +62,8 @@ pub(super) struct AppOptions {
     pub(super) inline: bool,
     /// True if rules inspect the bytes of messages without naming a buffer.
     pub(super) raw: bool,
+    /// True if rules compare the dates of certificates.
+    pub(super) validity: bool,
 }
 
 /// A request or response, or the messages of one direction of a handshake.
@@ -519,7 +521,7 @@ mod tests {
         ) {
             let statistics = Arc::<AppStatistics>::default();
             let mut flow = AppFlow::new([4000, 53], statistics.clone());
-            let options = AppOptions { fields: Fields::all(), inline: true, raw: true };
+            let options = AppOptions { fields: Fields::all(), inline: true, raw: true, validity: true };
             flow.feed(0, start, options);
             for (direction, bytes) in &parts {
                 flow.feed(*direction, bytes, options);

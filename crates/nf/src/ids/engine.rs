@@ -15,11 +15,15 @@ mod verify;
 use super::app::{AppStatistics, Message};
 use super::rule::app::AppProtocol;
 use super::rule::header::HeaderCheck;
-use super::rule::state::{BitCommand, BitScope, FlowOption, StateOption};
+use super::rule::number::Comparison;
+use super::rule::state::{
+    BitCommand, BitScope, FlowCheck, FlowOption, FlowQuantity, IntegerCommand, IntegerOperand, IntegerOption,
+    StateOption,
+};
 use super::rule::{Action, Buffer, Protocol, RejectTo, Rule};
 use app::AppState;
 use candidates::Candidates;
-use decode::{ICMP, ICMPV6, Packet, SCTP, TCP, UDP};
+use decode::{ICMP, ICMPV6, IGMP, Packet, SCTP, TCP, UDP};
 use defrag::Fragments;
 use diagnostics::Diagnostic;
 use flow::{Flow, FlowAction, Flows, TcpState};
@@ -78,7 +82,7 @@ const MAX_XBITS: usize = 65_536;
 const XBITS_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls of [`Engine::age`] in which all flows are visited.
 const AGEING_PARTS: usize = 100;
-/// Largest number of flowbits per flow.
+/// Largest number of flowbits, and of numbers of flowint, per flow.
 const MAX_FLOWBITS: usize = 1024;
 
 /// Largest number of bytes that wait for the detection of the application protocol.
@@ -297,7 +301,10 @@ impl Engine {
         alerts: &mut Vec<Alert>,
     ) -> Verdict {
         let direction = flow.direction(packet);
+        let was_established = flow.is_established(packet.is_tcp());
         flow.seen[direction] = true;
+        flow.packets[direction] += 1;
+        flow.bytes[direction] += packet.len as u64;
         let mut added = false;
         let mut verdict = Verdict::Forward;
         if !self.options.prevent {
@@ -315,7 +322,7 @@ impl Engine {
                         || syn && fast_open
                         || flow.tcp == TcpState::SynAck && direction == 1
                     {
-                        let seq = packet.tcp_number(4).wrapping_add(u32::from(syn));
+                        let seq = packet.field32(4).wrapping_add(u32::from(syn));
                         if self.flows.stream_bytes() >= self.options.stream_bytes {
                             self.not_reassembled += u64::from(flow.streams[direction].give_up());
                         }
@@ -360,7 +367,12 @@ impl Engine {
             repeated: chunk.as_ref().map_or(0, |chunk| chunk.repeated),
             matched: &matched,
             to_client: direction == 1,
-            established: flow.is_established(packet.is_tcp()),
+            // a segment without data that completes the handshake is still part of it
+            established: if packet.is_tcp() && packet.payload.is_empty() {
+                was_established
+            } else {
+                flow.is_established(packet.is_tcp())
+            },
             ip_only,
             message: None,
             is_first_detected,
@@ -382,7 +394,7 @@ impl Engine {
             return false;
         }
         let (fin, reset) = (packet.tcp_flags() & 1 != 0, packet.tcp_flags() & 4 != 0);
-        let (seq, stream) = (packet.tcp_number(4), &flow.streams[direction]);
+        let (seq, stream) = (packet.field32(4), &flow.streams[direction]);
         let accepts = |seq| stream.accepts_end(seq, self.options.prevent);
         let is_reset = reset && accepts(seq);
         flow.ended[direction] |= fin && accepts(seq.wrapping_add(packet.payload.len() as u32));
@@ -391,7 +403,7 @@ impl Engine {
 
     fn track_tcp(&self, packet: &Packet<'_>, flow: &mut Flow, direction: usize) {
         let (syn, ack) = (packet.tcp_flags() & 2 != 0, packet.tcp_flags() & 16 != 0);
-        let next = packet.tcp_number(4).wrapping_add(u32::from(syn));
+        let next = packet.field32(4).wrapping_add(u32::from(syn));
         match (flow.tcp, syn, ack) {
             (TcpState::None, true, false) => {
                 flow.tcp = TcpState::Syn;
@@ -401,7 +413,7 @@ impl Engine {
                 flow.tcp = TcpState::SynAck;
                 flow.streams[1].start(next);
                 // of several SYNs
-                flow.streams[0].restart(packet.tcp_number(8));
+                flow.streams[0].restart(packet.field32(8));
             }
             (TcpState::SynAck, false, true) if direction == 0 => flow.tcp = TcpState::Established,
             (TcpState::None, ..) if self.options.midstream => {
@@ -618,6 +630,9 @@ fn match_rule(
         Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => packet.protocol == TCP,
         Protocol::Udp => packet.protocol == UDP,
         Protocol::Icmp => matches!(packet.protocol, ICMP | ICMPV6),
+        Protocol::Icmpv4 => packet.protocol == ICMP,
+        Protocol::Icmpv6 => packet.protocol == ICMPV6,
+        Protocol::Igmp => packet.protocol == IGMP,
         Protocol::Sctp => packet.protocol == SCTP,
     };
     let matches = protocol
@@ -625,6 +640,8 @@ fn match_rule(
         && addresses_match(rule, packet)
         && rule.flow.iter().all(|option| flow_matches(*option, packet, input))
         && rule.checks.iter().all(|check| header_matches(check, packet))
+        && rule.flow_checks.iter().all(|check| flow_check_matches(check, packet, flow, now))
+        && rule.integers.iter().all(|option| integer_holds(option, flow))
         && rule.states.iter().filter(|s| s.reads()).all(|s| state_holds(s, packet, flow, xbits, now));
     if !matches {
         return None;
@@ -650,16 +667,13 @@ fn match_rule(
     {
         return Some(true);
     }
-    let packets = input.is_packet && (head.uses_packets || !input.added && !stream_only(rule));
+    let packets =
+        input.is_packet && (head.uses_packets || !input.added && !rule.flow.contains(&FlowOption::OnlyStream));
     let matches = packets
         && rule.buffers.iter().all(|(buffer, list)| {
             buffer_of(*buffer, packet).is_some_and(|bytes| verify::matches(list, bytes, 0, &mut variables))
         });
     matches.then_some(false)
-}
-
-fn stream_only(rule: &Rule) -> bool {
-    rule.protocol == Protocol::TcpStream || rule.flow.contains(&FlowOption::OnlyStream)
 }
 
 fn buffer_of<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
@@ -699,37 +713,61 @@ fn flow_matches(option: FlowOption, packet: &Packet<'_>, input: &Input<'_>) -> b
     }
 }
 
+fn flow_check_matches(check: &FlowCheck, packet: &Packet<'_>, flow: &Flow, now: Duration) -> bool {
+    match check.quantity {
+        FlowQuantity::Age => check.matches([now.as_secs().saturating_sub(flow.created.as_secs()); 2]),
+        FlowQuantity::Packets => check.matches(flow.packets),
+        FlowQuantity::Bytes => check.matches(flow.bytes),
+        FlowQuantity::StreamSize => {
+            let sizes = flow.streams.each_ref().map(|stream| u64::from(stream.size()));
+            packet.protocol == TCP && sizes != [0; 2] && check.matches(sizes)
+        }
+    }
+}
+
 fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
     let icmp = |at: usize| packet.header.get(at).copied().filter(|_| packet.is_icmp());
     let has_id = match packet.protocol {
         ICMP => matches!(icmp(0), Some(0 | 8 | 13..=18)),
         _ => matches!(icmp(0), Some(128 | 129)),
     };
+    let field16_matches = |at, n: Comparison| packet.field16(at).is_some_and(|value| n.matches(value.into()));
     match *check {
         HeaderCheck::TcpFlags { test, bits, ignored } => {
             packet.is_tcp() && test.matches(bits, packet.tcp_flags() & !ignored)
         }
-        HeaderCheck::Seq(n) => packet.is_tcp() && packet.tcp_number(4) == n,
-        HeaderCheck::Ack(n) => packet.is_tcp() && packet.tcp_number(8) == n,
-        HeaderCheck::Window { value, negated } => packet.is_tcp() && (packet.field16(14) == Some(value)) != negated,
+        HeaderCheck::Seq(n) => packet.is_tcp() && n.matches(packet.field32(4).into()),
+        HeaderCheck::Ack(n) => packet.is_tcp() && n.matches(packet.field32(8).into()),
+        HeaderCheck::Window(n) => packet.is_tcp() && field16_matches(14, n),
         HeaderCheck::Mss(n) => match packet.tcp_option(2).filter(|_| packet.is_tcp()) {
             Some([high, low]) => n.matches(u16::from_be_bytes([*high, *low]).into()),
             _ => false,
         },
+        HeaderCheck::WindowScale(n) => match packet.tcp_option(3).filter(|_| packet.is_tcp()) {
+            Some([shift]) => n.matches((*shift).into()),
+            _ => false,
+        },
         HeaderCheck::Ttl(n) => n.matches(packet.ttl.into()),
         HeaderCheck::Tos(n) => packet.src.is_ipv4() && n.matches(packet.tos.into()),
-        HeaderCheck::Id(n) => packet.src.is_ipv4() && packet.id == u32::from(n),
+        HeaderCheck::Id(n) => packet.src.is_ipv4() && n.matches(packet.id.into()),
         HeaderCheck::IpOption(kind) => packet.has_ip_option(Some(kind)),
         HeaderCheck::AnyIpOption => packet.has_ip_option(None),
         HeaderCheck::FragmentBits { test, bits } => packet.src.is_ipv4() && test.matches(bits, packet.fragment_bits),
-        HeaderCheck::FragmentOffset(n) => n.matches(packet.fragment_offset.into()),
+        HeaderCheck::FragmentOffset(n) => {
+            // IPv6 packets have the field in fragments only
+            (packet.src.is_ipv4() || packet.is_fragment()) && n.matches(packet.fragment_offset.into())
+        }
         HeaderCheck::IpProtocol(n) => n.matches(packet.protocol.into()),
         HeaderCheck::SameIp => packet.src == packet.dst,
         HeaderCheck::PayloadSize(n) => n.matches(packet.payload.len() as u64),
         HeaderCheck::IcmpType(n) => icmp(0).is_some_and(|value| n.matches(value.into())),
         HeaderCheck::IcmpCode(n) => icmp(1).is_some_and(|value| n.matches(value.into())),
-        HeaderCheck::IcmpId(n) => has_id && packet.field16(4) == Some(n),
-        HeaderCheck::IcmpSeq(n) => has_id && packet.field16(6) == Some(n),
+        HeaderCheck::IcmpId(n) => has_id && field16_matches(4, n),
+        HeaderCheck::IcmpSeq(n) => has_id && field16_matches(6, n),
+        // packet too big (RFC 4443 §3.2)
+        HeaderCheck::Icmpv6Mtu(n) => {
+            packet.protocol == ICMPV6 && icmp(0) == Some(2) && n.matches(packet.field32(4).into())
+        }
     }
 }
 
@@ -752,8 +790,43 @@ fn state_holds(state: &StateOption, packet: &Packet<'_>, flow: &Flow, xbits: &Xb
     }
 }
 
-/// Changes the bits that a matching rule changes.
+fn integer_operand(operand: IntegerOperand, flow: &Flow) -> u32 {
+    match operand {
+        IntegerOperand::Value(value) => value,
+        IntegerOperand::Variable(variable) => flow.integer(variable).unwrap_or(0),
+    }
+}
+
+fn integer_holds(option: &IntegerOption, flow: &Flow) -> bool {
+    let value = flow.integer(option.variable);
+    match option.command {
+        IntegerCommand::IsSet => value.is_some(),
+        IntegerCommand::IsNotSet => value.is_none(),
+        IntegerCommand::Compare { operator, negated, with } => {
+            value.is_some_and(|value| operator.holds(value.into(), integer_operand(with, flow).into()) != negated)
+        }
+        IntegerCommand::Set(_) | IntegerCommand::Add(_) | IntegerCommand::Subtract(_) => true,
+    }
+}
+
+/// Changes the bits and numbers that a matching rule changes.
 fn apply_states(rule: &Rule, packet: &Packet<'_>, flow: &mut Flow, xbits: &mut Xbits, now: Duration) {
+    for option in &rule.integers {
+        let before = flow.integer(option.variable);
+        let value = match option.command {
+            IntegerCommand::Set(with) => integer_operand(with, flow),
+            IntegerCommand::Add(with) => before.unwrap_or(0).wrapping_add(integer_operand(with, flow)),
+            IntegerCommand::Subtract(with) if before.is_some() => {
+                before.unwrap_or(0).wrapping_sub(integer_operand(with, flow))
+            }
+            _ => continue,
+        };
+        if let Some((_, known)) = flow.integers.iter_mut().find(|(variable, _)| *variable == option.variable) {
+            *known = value;
+        } else if flow.integers.len() < MAX_FLOWBITS {
+            flow.integers.push((option.variable, value));
+        }
+    }
     for state in rule.states.iter().filter(|state| !state.reads()) {
         for bit in &state.bits {
             let key = xbit_key(state.scope, *bit, packet);

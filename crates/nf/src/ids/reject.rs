@@ -148,7 +148,7 @@ fn reply_to_source(packet: &Packet<'_>) -> Option<Vec<u8>> {
     match packet.protocol {
         TCP if packet.is_tcp() && flags & 4 == 0 => {
             let ends = u32::from(flags & 1) + u32::from(flags >> 1 & 1);
-            let (seq, ack) = (packet.tcp_number(4), packet.tcp_number(8));
+            let (seq, ack) = (packet.field32(4), packet.field32(8));
             let after = seq.wrapping_add(packet.payload.len() as u32).wrapping_add(ends);
             let (flags, seq, ack) =
                 if flags & 16 != 0 { (TcpFlags::RST, ack, 0) } else { (TcpFlags::RST | TcpFlags::ACK, 0, after) };
@@ -183,7 +183,7 @@ fn reset_to_destination(packet: &Packet<'_>) -> Option<Vec<u8>> {
     if packet.is_fragment() || !packet.is_tcp() || flags & 4 != 0 || !is_host(packet.src) || !is_host(packet.dst) {
         return None;
     }
-    let (seq, ack) = (packet.tcp_number(4), packet.tcp_number(8));
+    let (seq, ack) = (packet.field32(4), packet.field32(8));
     let flags = if flags & 16 != 0 { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
     reset((packet.src, packet.src_port), (packet.dst, packet.dst_port), flags, seq, ack)
 }

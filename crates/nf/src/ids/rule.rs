@@ -11,6 +11,7 @@ pub(super) mod operand;
 pub(super) mod parser;
 pub(super) mod state;
 mod text;
+pub(super) mod transform;
 
 use address::{Addresses, Ports};
 use app::AppRule;
@@ -18,7 +19,7 @@ pub(super) use bit_numbers::BitNumbers;
 use header::HeaderCheck;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use state::{FlowOption, StateOption, Threshold};
+use state::{BitCommand, BitScope, FlowCheck, FlowOption, IntegerOption, StateOption, Threshold};
 
 /// Action of a rule, in the default order of evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -60,7 +61,11 @@ pub(super) enum Protocol {
     /// TCP, reassembled streams only.
     TcpStream,
     Udp,
+    /// ICMP of both IP versions.
     Icmp,
+    Icmpv4,
+    Icmpv6,
+    Igmp,
     Sctp,
 }
 
@@ -97,7 +102,9 @@ pub(super) struct Rule {
     pub priority: u8,
     pub checks: Vec<HeaderCheck>,
     pub flow: Vec<FlowOption>,
+    pub flow_checks: Vec<FlowCheck>,
     pub states: Vec<StateOption>,
+    pub integers: Vec<IntegerOption>,
     pub noalert: bool,
     pub threshold: Option<Threshold>,
     /// Options of each buffer, in the order of the rule.
@@ -109,21 +116,28 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule only has addresses and a protocol: it is matched once per flow and direction.
+    /// Returns true if the rule only has addresses, ports and a protocol: it is matched once per flow and direction.
     pub(super) fn is_ip_only(&self) -> bool {
         self.has_only_addresses() && !self.src.has_negation() && !self.dst.has_negation()
     }
 
-    /// Returns true if the rule has no option that depends on a packet.
+    /// Returns true if the rule has no option that depends on a packet. Bits of hosts are tested with the first packet.
     pub(super) fn has_only_addresses(&self) -> bool {
         self.buffers.is_empty()
             && self.app.is_empty()
-            && self.checks.is_empty()
+            && self.checks.iter().all(|check| matches!(check, HeaderCheck::IpProtocol(_)))
             && self.flow.is_empty()
-            && self.src_ports.is_any()
-            && self.dst_ports.is_any()
             && !matches!(self.protocol, Protocol::TcpPacket | Protocol::TcpStream)
-            && self.states.iter().all(|s| !s.reads())
+            && self.flow_checks.is_empty()
+            && self.integers.is_empty()
+            && self.states.iter().all(|s| s.scope != BitScope::Flow || s.command == BitCommand::Set)
+    }
+
+    /// Returns true if the rule depends on bits, numbers or properties that change with each packet.
+    pub(super) fn reads_flow(&self) -> bool {
+        !self.flow_checks.is_empty()
+            || self.states.iter().any(StateOption::reads)
+            || self.integers.iter().any(IntegerOption::reads)
     }
 
     /// Returns true if the payload options are applied to reassembled streams.

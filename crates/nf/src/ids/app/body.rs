@@ -46,6 +46,16 @@ pub(super) fn decode(body: &[u8], codings: &[u8], max: usize) -> Decoded {
     decoded
 }
 
+/// Decompresses gzip up to a number of bytes or an error.
+pub(in crate::ids) fn gunzip(text: &[u8], max: usize) -> Vec<u8> {
+    read(MultiGzDecoder::new(BufReader::with_capacity(PIECE, text)), max).0
+}
+
+/// Decompresses deflate with a header of zlib up to a number of bytes or an error.
+pub(in crate::ids) fn inflate(text: &[u8], max: usize) -> Vec<u8> {
+    read(ZlibDecoder::new(BufReader::with_capacity(PIECE, text)), max).0
+}
+
 /// Reads until the end, an error or `max` bytes; returns false if the text is not valid, though it may be incomplete.
 fn read(mut from: impl Read, max: usize) -> (Vec<u8>, bool) {
     let (mut out, mut part) = (vec![], [0; 4096]);

@@ -23,9 +23,7 @@ pub(super) fn parse(payload: &[u8], options: AppOptions) -> Option<Message> {
         message.raw = payload.to_vec();
     }
     message.numbers.push((NumberField::DnsOpcode, header.opcode().into()));
-    if header.is_response() {
-        message.numbers.push((NumberField::DnsResponseCode, header.response_code().into()));
-    }
+    message.numbers.push((NumberField::DnsResponseCode, header.response_code().into()));
     for question in dns.questions().map_while(Result::ok).take(MAX_RECORDS) {
         message.numbers.push((NumberField::DnsRecordType, question.kind.into()));
         if !header.is_response() {
@@ -47,6 +45,15 @@ pub(super) fn parse(payload: &[u8], options: AppOptions) -> Option<Message> {
         message.put(fields, field, || text(&record.name));
         if header.is_response() {
             message.put(fields, Field::DnsResponseName, || text(&record.name));
+            // NS, CNAME, SOA and PTR contain a name (RFC 1035 §3.3), MX one behind its preference
+            let offset = match record.kind {
+                2 | 5 | 6 | 12 => Some(0),
+                15 => Some(2),
+                _ => None,
+            };
+            if let Some(name) = offset.and_then(|offset| record.name_at(offset).ok()) {
+                message.put(fields, Field::DnsResponseName, || text(&name));
+            }
         }
     }
     Some(message)
@@ -96,6 +103,8 @@ mod tests {
         assert!(values(&message, Field::DnsQuery).is_empty());
         assert_eq!(values(&message, Field::DnsQueryName), ["www.Example.com", "mail.Example.com"]);
         assert_eq!(values(&message, Field::DnsAnswerName), ["www.Example.com"]);
+        let names = ["www.Example.com", "mail.Example.com", "www.Example.com", "Example.com"];
+        assert_eq!(values(&message, Field::DnsResponseName), names);
         assert_eq!(message.numbers(NumberField::DnsResponseCode).collect::<Vec<_>>(), [3]);
         assert_eq!(message.numbers(NumberField::DnsRecordType).collect::<Vec<_>>(), [16, 1, 5]);
         let mut query = response();
@@ -103,6 +112,7 @@ mod tests {
         let message = parse(&query, options()).unwrap();
         assert_eq!(values(&message, Field::DnsQuery), ["www.Example.com", "mail.Example.com"]);
         assert_eq!(message.numbers(NumberField::DnsOpcode).collect::<Vec<_>>(), [5]);
+        assert_eq!(message.numbers(NumberField::DnsResponseCode).collect::<Vec<_>>(), [3]);
     }
 
     #[test]

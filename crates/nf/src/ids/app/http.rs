@@ -78,7 +78,9 @@ pub(super) fn recognise(payload: &[u8], verdict: Verdict) -> Verdict {
         // a long request line
         let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
         let is_request = line.len() >= MAX_METHOD
-            && words.next().is_some_and(|word| is_token(word) && word.len() <= MAX_METHOD)
+            && words.next().is_some_and(|word| {
+                is_token(word) && word.len() <= MAX_METHOD && !word.iter().any(u8::is_ascii_lowercase)
+            })
             && words.next().is_some_and(|word| word.starts_with(b"/") || word.starts_with(b"http"));
         return if is_request { Verdict::Match } else { verdict };
     };

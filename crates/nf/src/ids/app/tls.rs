@@ -12,6 +12,7 @@ use x509_cert::der::{Decode, Encode, asn1::ObjectIdentifier};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
+use x509_cert::time::Time;
 
 /// Longest handshake message in bytes; that of OpenSSL for a ClientHello is 131,396.
 const MAX_HANDSHAKE: usize = 132 << 10;
@@ -33,8 +34,10 @@ const CERTIFICATE: u8 = 11;
 const SERVER_HELLO_DONE: u8 = 14;
 
 /// Numbers of extensions.
+const SERVER_NAME: u16 = 0;
 const SUPPORTED_GROUPS: u16 = 10;
 const POINT_FORMATS: u16 = 11;
+const SIGNATURE_ALGORITHMS: u16 = 13;
 const APPLICATION_PROTOCOLS: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
 
@@ -210,7 +213,55 @@ fn client_hello(whole: &[u8], message: &mut Message, options: AppOptions) {
         )
     };
     message.put(options.fields, Field::Ja3String, || ja3().into_bytes());
+    message.put(options.fields, Field::Ja4Hash, || ja4(&hello, offered.unwrap_or(hello.version())).into_bytes());
     message.put(options.fields, Field::Ja3Hash, || hex(&Md5::digest(ja3())).into_bytes());
+}
+
+/// Returns the JA4 fingerprint of a client: version, whether it names a server, the numbers of cipher suites and extensions, and
+/// the first application protocol, then hashes of both lists.
+fn ja4(hello: &ClientHello<'_>, version: u16) -> String {
+    let version = match version {
+        0x0304 => "13",
+        0x0303 => "12",
+        0x0302 => "11",
+        0x0301 => "10",
+        0x0300 => "s3",
+        0x0200 => "s2",
+        _ => "00",
+    };
+    let list = |numbers: &[u16]| numbers.iter().map(|number| format!("{number:04x}")).collect::<Vec<_>>().join(",");
+    let hash = |text: String| {
+        let digest = hex(digest::digest(&digest::SHA256, text.as_bytes()).as_ref());
+        if text.is_empty() { "0".repeat(12) } else { digest.chars().take(12).collect() }
+    };
+    let sorted = |numbers: &mut dyn Iterator<Item = u16>| {
+        let mut numbers: Vec<u16> = numbers.filter(|number| !is_grease(*number)).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let suites = sorted(&mut hello.cipher_suites());
+    let mut kinds = sorted(&mut hello.extensions().map(|(kind, _)| kind));
+    let n = kinds.len();
+    let server = if kinds.contains(&SERVER_NAME) { 'd' } else { 'i' };
+    kinds.retain(|kind| !matches!(*kind, SERVER_NAME | APPLICATION_PROTOCOLS));
+    let alpn = match hello.application_protocols().next() {
+        Some(name) if !name.is_empty() => {
+            let (first, last) = (name[0], name[name.len() - 1]);
+            match first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() {
+                true => format!("{}{}", char::from(first), char::from(last)),
+                false => format!("{:x}{:x}", first >> 4, last & 15),
+            }
+        }
+        _ => "00".to_owned(),
+    };
+    let algorithms: Vec<u16> =
+        words(hello.extension(SIGNATURE_ALGORITHMS).and_then(|data| data.get(2..)).unwrap_or_default())
+            .filter(|number| !is_grease(*number))
+            .collect();
+    let extensions =
+        if algorithms.is_empty() { list(&kinds) } else { format!("{}_{}", list(&kinds), list(&algorithms)) };
+    let suites_hash = hash(list(&suites));
+    format!("t{version}{server}{:02}{:02}{alpn}_{suites_hash}_{}", suites.len().min(99), n.min(99), hash(extensions))
 }
 
 /// Parses a ServerHello (RFC 8446 §4.1.3); fields behind an error stay out.
@@ -273,11 +324,16 @@ fn certificate(der: &[u8], message: &mut Message, options: AppOptions) {
         pairs(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, der).as_ref(), false)
     });
     let needed = [Field::TlsSubject, Field::TlsIssuer, Field::TlsSerial, Field::TlsSubjectAltName];
-    if !needed.iter().any(|field| fields.contains(*field)) {
+    if !options.validity && !needed.iter().any(|field| fields.contains(*field)) {
         return;
     }
     let Ok(certificate) = Certificate::from_der(der) else { return };
     let certificate = certificate.tbs_certificate;
+    let seconds = |time: Time| time.to_unix_duration().as_secs();
+    if options.validity {
+        message.numbers.push((NumberField::TlsNotBefore, seconds(certificate.validity.not_before)));
+        message.numbers.push((NumberField::TlsNotAfter, seconds(certificate.validity.not_after)));
+    }
     message.put(fields, Field::TlsSubject, || distinguished_name(&certificate.subject));
     message.put(fields, Field::TlsIssuer, || distinguished_name(&certificate.issuer));
     message.put(fields, Field::TlsSerial, || {

@@ -6,7 +6,8 @@ use super::flow::Flow;
 use super::pattern_set::{Pattern, PatternSet};
 use super::verify;
 use crate::ids::app::{AppOptions, AppStatistics, Message};
-use crate::ids::rule::app::{Absence, AppProtocol, BufferOptions, Field, Fields, Transform, transform};
+use crate::ids::rule::app::{Absence, AppProtocol, BufferOptions, Field, Fields};
+use crate::ids::rule::transform::{Transform, transform};
 use crate::ids::rule::{Buffer, Rule};
 use diagnostics::Diagnostic;
 use multi_pattern::Searcher;
@@ -29,6 +30,8 @@ pub(super) struct AppIndex {
     fields: Fields,
     /// True if rules have contents of the payload beside those of messages.
     raw: bool,
+    /// True if rules compare the dates of certificates.
+    validity: bool,
 }
 
 /// State of a core.
@@ -45,7 +48,7 @@ impl AppState {
     pub(super) fn new(index: &AppIndex, inline: bool) -> Result<Self, Diagnostic> {
         Ok(AppState {
             searchers: index.sets.iter().map(|set| set.set.searcher()).collect::<Result<_, _>>()?,
-            options: AppOptions { fields: index.fields, inline, raw: index.raw },
+            options: AppOptions { fields: index.fields, inline, raw: index.raw, validity: index.validity },
             statistics: Arc::default(),
             matched: vec![],
         })
@@ -93,6 +96,7 @@ impl AppIndex {
             used: rules.iter().any(|rule| !rule.app.is_empty()),
             fields,
             raw,
+            validity: rules.iter().flat_map(|rule| &rule.app.numbers).any(|check| check.field.is_of_certificate()),
         })
     }
 
@@ -128,11 +132,8 @@ pub(super) fn applies(rule: &Rule, flow: &Flow, is_message: bool, is_first: bool
     if protocol.is_none() && (app.protocol.is_some() || !flow.is_app_decided()) {
         return false;
     }
-    let only_detection = app.detection
-        && !is_message
-        && rule.buffers.is_empty()
-        && rule.checks.is_empty()
-        && rule.states.iter().all(|state| !state.reads());
+    let only_detection =
+        app.detection && !is_message && rule.buffers.is_empty() && rule.checks.is_empty() && !rule.reads_flow();
     app.protocol.is_none_or(|wanted| Some(wanted) == protocol)
         && (app.excluded.is_none() || app.excluded != protocol)
         && (!only_detection || is_first)
@@ -181,6 +182,7 @@ pub(super) fn rest_packet(flow: &Flow, direction: usize) -> Packet<'static> {
         ip_header: &[],
         header: &[],
         payload: &[],
+        len: 0,
         tunnels: 0,
         vlans: 0,
         ttl: 0,

@@ -17,6 +17,8 @@ pub(in crate::ids) struct Packet<'a> {
     /// Header of TCP, UDP or ICMP; empty if there is none.
     pub(in crate::ids) header: &'a [u8],
     pub(in crate::ids) payload: &'a [u8],
+    /// Length of the frame, or of a packet in a tunnel, in bytes.
+    pub(in crate::ids) len: usize,
     /// Number of tunnels around the packet.
     pub(in crate::ids) tunnels: u8,
     /// Identifiers of the outer and the inner VLAN tag, 12 bits each; 0 without tags.
@@ -33,6 +35,7 @@ pub(in crate::ids) struct Packet<'a> {
 }
 
 pub(in crate::ids) const ICMP: u8 = 1;
+pub(in crate::ids) const IGMP: u8 = 2;
 pub(in crate::ids) const TCP: u8 = 6;
 pub(in crate::ids) const UDP: u8 = 17;
 pub(in crate::ids) const ICMPV6: u8 = 58;
@@ -70,7 +73,7 @@ impl<'a> Packet<'a> {
         self.header.get(13).copied().unwrap_or(0)
     }
 
-    pub(in crate::ids) fn tcp_number(&self, at: usize) -> u32 {
+    pub(in crate::ids) fn field32(&self, at: usize) -> u32 {
         self.header.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes)
     }
 
@@ -153,7 +156,7 @@ pub(in crate::ids) fn decode_frame(frame: &[u8], checksums: bool) -> Option<Pack
             0x8864 => frame.get(at + 10..)?,
             _ => return None,
         };
-        return decode_ip(ip, checksums).map(|packet| Packet { vlans, ..packet });
+        return decode_ip(ip, checksums).map(|packet| Packet { vlans, len: frame.len(), ..packet });
     }
     None
 }
@@ -186,6 +189,7 @@ fn decode_ipv4(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
         ip_header,
         header: &[],
         payload: rest,
+        len: total,
         tunnels: 0,
         vlans: 0,
         ttl: bytes[8],
@@ -222,6 +226,7 @@ fn decode_ipv6(bytes: &[u8], checksums: bool) -> Option<Packet<'_>> {
         ip_header: bytes.get(..at)?,
         header: &[],
         payload: bytes.get(at..)?,
+        len: total,
         tunnels: 0,
         vlans: 0,
         ttl: bytes[7],

@@ -93,7 +93,11 @@ pub(super) struct Flow {
     pub(super) id: u64,
     /// Number in the order of creation.
     pub(super) number: u64,
+    pub(super) created: Duration,
     last: Duration,
+    /// Packets, and bytes of frames, to the server and to the client.
+    pub(super) packets: [u64; 2],
+    pub(super) bytes: [u64; 2],
     pub(super) seen: [bool; 2],
     pub(super) ip_only_done: [bool; 2],
     pub(super) tcp: TcpState,
@@ -101,6 +105,8 @@ pub(super) struct Flow {
     pub(super) ended: [bool; 2],
     pub(super) action: FlowAction,
     pub(super) bits: Vec<u32>,
+    /// Numbers that rules have set, by variable.
+    pub(super) integers: Vec<(u32, u32)>,
     /// Streams to the server and to the client.
     pub(super) streams: [Stream; 2],
     /// Client and server.
@@ -226,13 +232,17 @@ impl Flows {
             // 53 bits, which JSON numbers can hold
             id: self.seed.mix(0, self.created, 0) >> 11,
             number: self.created,
+            created: now,
             last: now,
+            packets: [0; 2],
+            bytes: [0; 2],
             seen: [false; 2],
             ip_only_done: [false; 2],
             tcp: TcpState::None,
             ended: [false; 2],
             action: FlowAction::Inspect,
             bits: vec![],
+            integers: vec![],
             streams: Default::default(),
             ends: [src, dst],
             app: None,
@@ -300,6 +310,11 @@ fn ends(packet: &Packet<'_>) -> ((IpAddr, u16), (IpAddr, u16)) {
 }
 
 impl Flow {
+    /// Returns the value of a number that rules set.
+    pub(super) fn integer(&self, variable: u32) -> Option<u32> {
+        self.integers.iter().find(|(of, _)| *of == variable).map(|(_, value)| *value)
+    }
+
     /// Returns true once the application protocol is known, or known not to be a supported one.
     pub(super) fn is_app_decided(&self) -> bool {
         self.app.as_ref().is_some_and(|app| app.is_decided())

@@ -32,7 +32,7 @@ impl Engine {
                 flow.app_protocol = app.protocol();
             }
             TCP => {
-                let (flags, ack) = (packet.tcp_flags(), packet.tcp_number(8));
+                let (flags, ack) = (packet.tcp_flags(), packet.field32(8));
                 for side in [direction, 1 - direction] {
                     let own = side == direction;
                     let all = own && self.options.prevent || flags & 4 != 0;

@@ -3,7 +3,7 @@
 use super::app::AppIndex;
 use super::decode::{ICMP, ICMPV6, Packet, TCP, UDP};
 use super::pattern_set::{PatternSet, pattern_of};
-use crate::ids::rule::state::{BitScope, FlowOption, StateOption, Threshold};
+use crate::ids::rule::state::{BitScope, FlowOption, IntegerOption, StateOption, Threshold};
 use crate::ids::rule::{Action, BitNumbers, Protocol, Rule};
 use diagnostics::Diagnostic;
 use std::collections::{HashMap, HashSet};
@@ -35,8 +35,8 @@ impl Class {
             Protocol::Ip | Protocol::Ipv4 | Protocol::Ipv6 => true,
             Protocol::Tcp | Protocol::TcpPacket | Protocol::TcpStream => self == Class::Tcp,
             Protocol::Udp => self == Class::Udp,
-            Protocol::Icmp => self == Class::Icmp,
-            Protocol::Sctp => self == Class::Other,
+            Protocol::Icmp | Protocol::Icmpv4 | Protocol::Icmpv6 => self == Class::Icmp,
+            Protocol::Igmp | Protocol::Sctp => self == Class::Other,
         }
     }
 }
@@ -171,10 +171,12 @@ impl RuleSet {
     ) -> Result<Self, Diagnostic> {
         static SETS: AtomicU64 = AtomicU64::new(1);
         let action = |rule: &Rule| action_order.iter().position(|action| *action == rule.action).unwrap_or(4);
-        rules.sort_by_key(|rule| (action(rule), bit_order(rule), rule.priority));
-        bits.retain(
-            &rules.iter().flat_map(|rule| &rule.states).flat_map(|s| s.bits.iter().copied()).collect::<HashSet<_>>(),
-        );
+        rules.sort_by_key(|rule| (action(rule), state_order(rule), rule.priority));
+        let bits_of = |rule: &Rule| {
+            let integers = rule.integers.iter().flat_map(IntegerOption::variables);
+            rule.states.iter().flat_map(|s| s.bits.iter().copied()).chain(integers).collect::<Vec<_>>()
+        };
+        bits.retain(&rules.iter().flat_map(bits_of).collect::<HashSet<_>>());
         let mut next_id = before.map_or(0, |before| before.next_id);
         let mut ids = HashMap::new();
         for rule in &mut rules {
@@ -300,13 +302,26 @@ impl RuleSet {
     }
 }
 
-/// Returns the order of a rule by its use of flow bits: those that set bits are evaluated first.
-fn bit_order(rule: &Rule) -> u8 {
-    let flowbits = || rule.states.iter().filter(|state| state.scope == BitScope::Flow);
-    match (flowbits().any(|s| !s.reads()), flowbits().any(StateOption::reads)) {
-        (true, false) => 0,
-        (true, true) => 1,
-        (false, true) => 2,
-        (false, false) => 3,
-    }
+/// Returns the order of a rule by its use of bits and numbers of flows, of hosts, and of pairs of hosts: those that change them
+/// are evaluated first.
+fn state_order(rule: &Rule) -> [u8; 4] {
+    let order = |reads: &mut dyn Iterator<Item = bool>| {
+        let (tests, changes) =
+            reads.fold((false, false), |(tests, changes), reads| (tests || reads, changes || !reads));
+        match (changes, tests) {
+            (true, false) => 0,
+            (true, true) => 1,
+            (false, true) => 2,
+            (false, false) => 3,
+        }
+    };
+    let bits = |scopes: &'static [BitScope]| {
+        rule.states.iter().filter(|state| scopes.contains(&state.scope)).map(StateOption::reads)
+    };
+    [
+        order(&mut bits(&[BitScope::Flow])),
+        order(&mut rule.integers.iter().map(IntegerOption::reads)),
+        order(&mut bits(&[BitScope::Source, BitScope::Destination])),
+        order(&mut bits(&[BitScope::Pair])),
+    ]
 }

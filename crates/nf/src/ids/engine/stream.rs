@@ -91,6 +91,8 @@ pub(super) struct Tap {
 pub(super) struct Stream {
     /// Sequence number of the next byte, once known.
     next: Option<u32>,
+    /// Sequence number of the first byte.
+    first: u32,
     /// True if the bytes are not reassembled any more.
     given_up: bool,
     /// Bytes in order that have not been inspected.
@@ -115,8 +117,13 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn start(&mut self, next: u32) {
         if self.next.is_none() && !self.given_up {
-            self.next = Some(next);
+            (self.next, self.first) = (Some(next), next);
         }
+    }
+
+    /// Returns the number of sequence numbers in use, from that of the SYN on; 0 without a stream.
+    pub(super) fn size(&self) -> u32 {
+        self.next.map_or(0, |next| next.wrapping_sub(self.first).wrapping_add(1))
     }
 
     /// Returns the number of bytes that are kept.
@@ -140,7 +147,7 @@ impl Stream {
     /// Sets the sequence number of the first byte to that which the receiver has acknowledged.
     pub(super) fn restart(&mut self, next: u32) {
         if !self.given_up && self.taken == 0 && self.pending.is_empty() {
-            self.next = Some(next);
+            (self.next, self.first) = (Some(next), next);
         }
     }
 

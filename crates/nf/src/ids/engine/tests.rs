@@ -1,3 +1,5 @@
+mod suricata;
+
 use super::*;
 use crate::ids::rule::address::Variables;
 use crate::ids::rule::parser::Parser;
@@ -61,27 +63,41 @@ pub(super) fn ethernet(record: &pcap::Record<'_>) -> Option<Vec<u8>> {
     }
 }
 
-fn run(folder: &Path, options: Options, order: &[Action]) -> Alerts {
-    let rules = std::fs::read_to_string(folder.join("test.rules")).unwrap();
-    let mut engine = engine_in_order(&rules, options, order, None);
-    let mut reader = pcap::Reader::open(folder.join("input.pcap")).unwrap();
-    let (mut alerts, mut new, mut number, mut now) = (Alerts::new(), vec![], 0, Duration::ZERO);
-    let mut count = |engine: &Engine, number: u64, new: &mut Vec<Alert>| {
-        for alert in new.drain(..) {
-            *alerts.entry((number, engine.rule(alert.rule).unwrap().sid)).or_default() += 1;
-        }
-    };
+/// Passes the alerts of a capture to a function, with the number of the packet, from 1 on.
+fn replay(capture: &Path, mut engine: Engine, mut report: impl FnMut(&Engine, u64, &Alert)) {
+    let mut reader = pcap::Reader::open(capture).unwrap();
+    let (mut new, mut number, mut now) = (vec![], 0, Duration::ZERO);
     while let Ok(Some(record)) = reader.next() {
         number += 1;
         now = Duration::from_nanos(record.timestamp_ns);
         if let Some(frame) = ethernet(&record) {
             engine.inspect_frame(now, &frame, &mut new);
         }
-        count(&engine, number, &mut new);
+        new.drain(..).for_each(|alert| report(&engine, number, &alert));
     }
     engine.finish(now, &mut new);
-    count(&engine, number + 1, &mut new);
+    new.iter().for_each(|alert| report(&engine, number + 1, alert));
+}
+
+fn run(folder: &Path, options: Options, order: &[Action]) -> Alerts {
+    let rules = std::fs::read_to_string(folder.join("test.rules")).unwrap();
+    let mut alerts = Alerts::new();
+    let engine = engine_in_order(&rules, options, order, None);
+    replay(&folder.join("input.pcap"), engine, |engine, number, alert| {
+        *alerts.entry((number, engine.rule(alert.rule).unwrap().sid)).or_default() += 1;
+    });
     alerts
+}
+
+fn data() -> PathBuf {
+    std::env::var_os("BONDSTONE_DATA").map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from)
+}
+
+/// Returns the files in a folder in the order of their names; none if it is not there.
+fn files(folder: PathBuf) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
 }
 
 /// Cases that do not pass, with the reason.
@@ -89,14 +105,12 @@ const KNOWN: &[(&str, &str)] = &[];
 
 #[test]
 fn reports_the_alerts_of_the_reference_engine() {
-    let data = std::env::var_os("BONDSTONE_DATA").map_or_else(|| PathBuf::from("../../../shared/data"), PathBuf::from);
-    let Ok(folders) = std::fs::read_dir(data.join("ids")) else {
-        println!("skipped: no cases in {}", data.join("ids").display());
+    let folders: Vec<_> = files(data().join("ids")).into_iter().filter(|path| path.is_dir()).collect();
+    if folders.is_empty() {
+        println!("skipped: no cases in {}", data().join("ids").display());
         return;
-    };
+    }
     let mut failed = vec![];
-    let mut folders: Vec<_> = folders.map(|folder| folder.unwrap().path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
     for folder in &folders {
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         let expected: serde_json::Value =
@@ -377,4 +391,96 @@ fn datagrams_in_tunnels_are_reassembled() {
         build::ipv4(src, dst, IpProtocol(4)).payload(&inner[14..]).to_vec()
     });
     assert_eq!(matched(fragments), [2]);
+}
+
+/// Returns for each rule the numbers of the frames, from 1 on, that it matches.
+fn matched_frames(rules: &str, frames: &[(u64, Vec<u8>)]) -> BTreeMap<u32, Vec<usize>> {
+    let mut engine = engine(rules, Options { checksums: false, ..options() });
+    let mut found = BTreeMap::<u32, Vec<usize>>::new();
+    for ((at, frame), n) in frames.iter().zip(1..) {
+        let mut alerts = vec![];
+        engine.inspect_frame(Duration::from_secs(*at), frame, &mut alerts);
+        for alert in alerts {
+            found.entry(engine.rule(alert.rule).unwrap().sid).or_default().push(n);
+        }
+    }
+    found
+}
+
+#[test]
+fn counts_and_compares_properties_of_flows() {
+    let there = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 9).payload(b"x").to_vec();
+    let back = build::udp4([10, 0, 0, 2], [10, 0, 0, 1], 9, 4000).payload(b"x").to_vec();
+    let rules = "alert udp any any -> any 9 (flowint:n,+,2; noalert; sid:1;)\n\
+                 alert udp any any -> any 9 (flowint:n,==,4; sid:2;)\n\
+                 alert udp any any -> any 9 (flowint:n,>,m; flowint:m,=,4; sid:3;)\n\
+                 alert udp any any -> any 9 (flowint:m,notset; sid:4;)\n\
+                 alert udp any any -> any 9 (flowint:x,>=,0; sid:5;)\n\
+                 alert udp any 9 -> any any (flowint:n,-,1; flowint:n,!=,7; sid:6;)\n\
+                 alert udp any any -> any any (flow.pkts:toserver,2; sid:7;)\n\
+                 alert udp any any -> any any (flow.pkts:either,>3; sid:8;)\n\
+                 alert udp any any -> any any (flow.bytes_toclient:{len}; sid:9;)\n\
+                 alert udp any any -> any any (flow.age:>=3; sid:10;)\n\
+                 alert udp any any -> any 9 (hostbits:set,a; hostbits:isnotset,a,src; sid:11;)\n\
+                 alert udp any 9 -> any any (hostbits:isset,a,dst; sid:12;)\n\
+                 alert udp any any -> any any (dsize:1; threshold:type backoff, track by_flow, count 1, multiplier 2; sid:13;)";
+    let rules = rules.replace("{len}", &back.len().to_string());
+    let frames =
+        [(0, &there), (1, &there), (2, &back), (3, &there), (4, &there)].map(|(at, frame)| (at, frame.clone()));
+    let found = matched_frames(&rules, &frames);
+    let expected: [(u32, &[usize]); 11] = [
+        (2, &[2]),
+        (3, &[1, 4, 5]),
+        (4, &[]),
+        (6, &[3]),
+        (7, &[2, 3]),
+        (8, &[5]),
+        (9, &[3, 4, 5]),
+        (10, &[4, 5]),
+        (11, &[1]),
+        (12, &[3]),
+        (13, &[1, 2, 4]),
+    ];
+    for (sid, frames) in expected {
+        assert_eq!(found.get(&sid).map_or(&[][..], |frames| frames), frames, "{sid}");
+    }
+    assert!(!found.contains_key(&5));
+}
+
+#[test]
+fn compares_the_size_of_streams() {
+    let rules = "alert tcp any any -> any any (stream_size:client,=,1; sid:1;)\n\
+                 alert tcp any any -> any any (stream_size:both,>,0; sid:2;)\n\
+                 alert tcp any any -> any any (stream_size:either,>=,5; sid:3;)";
+    let data = segment(TcpFlags::ACK, 100, b"forb");
+    let frames: Vec<_> = connection(80).into_iter().chain([data]).map(|frame| (0, frame)).collect();
+    let found = matched_frames(rules, &frames);
+    assert_eq!(found, BTreeMap::from([(1, vec![1, 2, 3]), (2, vec![2, 3, 4]), (3, vec![4])]));
+}
+
+#[test]
+fn rules_with_ports_and_protocols_only_match_once_per_direction() {
+    let rules = "alert udp any any -> any 9 (sid:1;)\n\
+                 alert ip any any -> any any (ip_proto:17; sid:2;)\n\
+                 alert udp any any <> any 9 (xbits:set,x,track ip_src; xbits:isnotset,x,track ip_dst; sid:3;)\n\
+                 alert udp any any -> any 9 (flowbits:unset,x; sid:4;)\n\
+                 alert udp any any -> any 9 (flow:to_server; sid:5;)";
+    let there = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 9).payload(b"x").to_vec();
+    let back = build::udp4([10, 0, 0, 2], [10, 0, 0, 1], 9, 4000).payload(b"x").to_vec();
+    let frames = [&there, &there, &back, &back].map(|frame| (0, frame.clone()));
+    let expected: [(u32, &[usize]); 5] = [(1, &[1]), (2, &[1, 3]), (3, &[1]), (4, &[1, 2]), (5, &[1, 2])];
+    assert_eq!(matched_frames(rules, &frames), BTreeMap::from(expected.map(|(sid, n)| (sid, n.to_vec()))));
+}
+
+#[test]
+fn connections_are_established_behind_the_handshake() {
+    let rules = "alert tcp any any -> any any (flow:established; sid:1;)\n\
+                 alert tcp any any -> any any (flow:not_established; sid:2;)\n\
+                 alert tcp-stream any any -> any any (content:\"lost\"; sid:3;)\n\
+                 alert tcp any any -> any any (flow:only_stream; content:\"lost\"; sid:4;)";
+    let data = segment(TcpFlags::ACK, 100, b"forb");
+    let frames: Vec<_> = connection(80).into_iter().chain([data]).map(|frame| (0, frame)).collect();
+    assert_eq!(matched_frames(rules, &frames), BTreeMap::from([(1, vec![4]), (2, vec![1, 2, 3])]));
+    let alone = [(0, segment(TcpFlags::ACK, 100, b"lost"))];
+    assert_eq!(matched_frames(rules, &alone), BTreeMap::from([(2, vec![1]), (3, vec![1])]));
 }

@@ -17,6 +17,8 @@ struct Count {
     since: Duration,
     seconds: u32,
     n: u32,
+    /// Count of the next alert of `backoff`.
+    next: u32,
     ports: Vec<u16>,
 }
 
@@ -67,7 +69,7 @@ impl Thresholds {
             }
         }
         let period = Duration::from_secs(t.seconds.into());
-        let new = || Count { since: now, seconds: t.seconds, n: 0, ports: vec![] };
+        let new = || Count { since: now, seconds: t.seconds, n: 0, next: t.count, ports: vec![] };
         let count = self.counts.entry(key).or_insert_with(new);
         if now.saturating_sub(count.since) > period {
             *count = new();
@@ -86,6 +88,13 @@ impl Thresholds {
             ThresholdKind::Limit => (count.n <= t.count, true),
             ThresholdKind::Both => (count.n == t.count, count.n >= t.count),
             ThresholdKind::DetectionFilter => (count.n > t.count, false),
+            ThresholdKind::Backoff { multiplier } => {
+                let due = count.n == count.next;
+                if due {
+                    count.next = count.next.saturating_mul(multiplier);
+                }
+                (due, false)
+            }
             ThresholdKind::Threshold => {
                 let due = count.n >= t.count;
                 if due {

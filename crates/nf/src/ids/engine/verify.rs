@@ -1,8 +1,9 @@
 //! Verification of payload options.
 
-use crate::ids::rule::bytes::{Field, JumpFrom, Match, MathOperator, TestOperator};
+use crate::ids::rule::bytes::{Field, JumpFrom, Match, MathOperator};
 use crate::ids::rule::content::Content;
 use crate::ids::rule::operand::Operand;
+use crate::ids::rule::transform::{Base64Mode, decode_base64};
 
 /// Largest number of options that are tried for a rule and buffer; searching this many bytes counts as one.
 const MAX_STEPS: u32 = 3000;
@@ -70,16 +71,7 @@ impl Verifier<'_> {
             Match::ByteTest { field, operator, negated, value } => {
                 let Some((read, _)) = self.read(field, end) else { return false };
                 let value = value.value(self.variables) as u64;
-                let holds = match operator {
-                    TestOperator::Less => read < value,
-                    TestOperator::Greater => read > value,
-                    TestOperator::Equal => read == value,
-                    TestOperator::AtMost => read <= value,
-                    TestOperator::AtLeast => read >= value,
-                    TestOperator::And => read & value != 0,
-                    TestOperator::Xor => read ^ value != 0,
-                };
-                holds != *negated && self.run(rest, end, furthest)
+                operator.holds(read, value) != *negated && self.run(rest, end, furthest)
             }
             Match::ByteJump { field, multiplier, align, from, post_offset } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
@@ -95,7 +87,7 @@ impl Verifier<'_> {
                         JumpFrom::End => len as i128,
                     };
                 let target = target.max(0);
-                target < len as i128 && self.run(rest, target as usize, furthest)
+                target <= len as i128 && self.run(rest, target as usize, furthest)
             }
             Match::ByteExtract { field, multiplier, align, variable } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
@@ -122,6 +114,18 @@ impl Verifier<'_> {
                 };
                 self.set(*variable, result);
                 self.run(rest, after, furthest)
+            }
+            Match::Base64Decode { bytes, offset, relative, options } => {
+                let from = if *relative { end } else { 0 } + offset;
+                let text = self.buffer.get(from..).unwrap_or_default();
+                let text = text.get(..*bytes).unwrap_or(text);
+                self.charge(text.len());
+                let decoded = decode_base64(text, Base64Mode::Rfc4648);
+                let mut inner =
+                    Verifier { buffer: &decoded, repeated: 0, variables: &mut *self.variables, steps: self.steps };
+                let matches = !decoded.is_empty() && inner.run(options, 0, 0);
+                self.steps = inner.steps;
+                matches && self.run(rest, end, furthest)
             }
         }
     }
@@ -281,11 +285,27 @@ mod tests {
             (r#"content:"a"; bsize:<3;"#, "ab", true),
             (r#"content:"a"; pcre:"/^B/Ri";"#, "ab", true),
             (r#"pcre:!"/b/";"#, "abc", false),
+            (r#"pcre:"/(a)\/(b)/i, flow:x/y, pkt:z";"#, "A/B", true),
             (r#"byte_test:1,>,96,0;"#, "a", true),
             (r#"byte_test:2,=,0x6261,0,little;"#, "ab", true),
             (r#"byte_test:2,!=,12,0,string,dec;"#, "12", false),
             (r#"byte_test:1,=,6,0,bitmask 0xf0;"#, "a", true),
             (r#"byte_test:0,>=,1234,0,string,dec;"#, "1234;", true),
+            (
+                r#"base64_decode:bytes 8; base64_data; content:"foo"; startswith; content:"bar"; distance:0;"#,
+                "Zm9vYmFy",
+                true,
+            ),
+            (r#"base64_decode:bytes 4; base64_data; content:"bar";"#, "Zm9vYmFy", false),
+            (
+                r#"content:"a="; base64_decode:bytes 12, offset 1, relative; base64_data; content:"FOO"; nocase; pkt_data; content:"=x";"#,
+                "a= Zm9v;=x",
+                true,
+            ),
+            (r#"base64_decode; base64_data; content:!"a"; isdataat:2;"#, "Zm9v;YmFy", true),
+            (r#"byte_jump:1,0,string,dec; isdataat:!1,relative;"#, "3abc", true),
+            (r#"byte_jump:1,0,string,dec;"#, "4abc", false),
+            (r#"base64_decode;"#, ";", false),
             (r#"byte_jump:1,0,string,dec; content:"x"; within:1;"#, "3abcx", true),
             (r#"byte_extract:1,0,n,string,dec; content:"x"; offset:n; depth:1;"#, "3abx", true),
             (

@@ -1,14 +1,12 @@
-//! Buffers of application protocols, and their transformations.
+//! Buffers of application protocols.
 
-use super::bytes::{JumpFrom, Match, parse_pcre};
+use super::bytes::{JumpFrom, Match, parse_pcre, without_captures};
 use super::content::{Content, parse_bytes};
 use super::number::Comparison;
 use super::state::FlowOption;
 use super::text::unquote;
-use crate::ids::app::uri;
-use md5::{Digest, Md5};
-use ring::digest;
-use std::borrow::Cow;
+use super::transform::Transform;
+use std::time::SystemTime;
 
 /// Application protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +124,7 @@ fields! {
     TlsServerName Tls Request "tls.sni" ["tls_sni"] " " ' '
     Ja3Hash Tls Request "ja3.hash" ["ja3_hash"] " " ' '
     Ja3String Tls Request "ja3.string" ["ja3_string"] " " ' '
+    Ja4Hash Tls Request "ja4.hash" [] " " ' '
     Ja3sHash Tls Response "ja3s.hash" [] " " ' '
     Ja3sString Tls Response "ja3s.string" [] " " ' '
     TlsRandom Tls Both "tls.random" [] " " ' '
@@ -195,7 +194,9 @@ impl Field {
     /// Returns the case of the letters of the buffer, if all have one.
     fn case(self) -> Option<fn(&mut [u8])> {
         match self {
-            Field::Ja3Hash | Field::Ja3sHash | Field::TlsFingerprint => Some(<[u8]>::make_ascii_lowercase),
+            Field::Ja3Hash | Field::Ja3sHash | Field::Ja4Hash | Field::TlsFingerprint => {
+                Some(<[u8]>::make_ascii_lowercase)
+            }
             Field::TlsSerial => Some(<[u8]>::make_ascii_uppercase),
             _ => None,
         }
@@ -229,14 +230,25 @@ pub(in crate::ids) enum NumberField {
     DnsRecordType,
     TlsVersion,
     TlsChainLength,
+    /// Seconds since 1970.
+    TlsNotBefore,
+    TlsNotAfter,
 }
 
 impl NumberField {
     fn protocol(self) -> AppProtocol {
         match self {
-            NumberField::TlsVersion | NumberField::TlsChainLength => AppProtocol::Tls,
+            NumberField::TlsVersion
+            | NumberField::TlsChainLength
+            | NumberField::TlsNotBefore
+            | NumberField::TlsNotAfter => AppProtocol::Tls,
             _ => AppProtocol::Dns,
         }
+    }
+
+    /// Returns true for numbers that are read from a certificate.
+    pub(in crate::ids) fn is_of_certificate(self) -> bool {
+        matches!(self, NumberField::TlsNotBefore | NumberField::TlsNotAfter)
     }
 }
 
@@ -269,6 +281,8 @@ impl NumberCheck {
             "dns.rrtype" => compare(NumberField::DnsRecordType, 65_535, RECORD_TYPES),
             "tls.cert_chain_len" => compare(NumberField::TlsChainLength, u32::MAX.into(), &[]),
             "tls.version" | "ssl_version" => tls_versions(value),
+            "tls_cert_notbefore" => dates(NumberField::TlsNotBefore, value),
+            "tls_cert_notafter" => dates(NumberField::TlsNotAfter, value),
             _ => return None,
         })
     }
@@ -315,6 +329,25 @@ const RECORD_TYPES: &[(&str, u64)] = &[
     ("ANY", 255),
 ];
 
+/// Parses `DATE`, `<DATE`, `>DATE` or `DATE<>DATE`, where the end of a date such as `2008-05-01T10:00:00` may be missing.
+fn dates(field: NumberField, value: &str) -> Result<NumberCheck, String> {
+    let seconds = |text: &str| {
+        let text = text.trim().replace(' ', "T");
+        let whole = text.clone() + "0000-01-01T00:00:00".get(text.len()..).unwrap_or_default();
+        let date = humantime::parse_rfc3339_weak(&whole).ok().filter(|_| text.len() >= 4);
+        let seconds = date.and_then(|date| date.duration_since(SystemTime::UNIX_EPOCH).ok());
+        seconds.map(|duration| duration.as_secs()).ok_or_else(|| format!("{text}: not a date"))
+    };
+    let value = value.trim().trim_matches('"');
+    let one = match (value.split_once("<>"), value.split_at_checked(1)) {
+        (Some((from, to)), _) => Comparison::Between(seconds(from)?, seconds(to)?),
+        (_, Some(("<", date))) => Comparison::Below(seconds(date)?),
+        (_, Some((">", date))) => Comparison::Above(seconds(date)?),
+        _ => Comparison::Equal(seconds(value)?),
+    };
+    Ok(NumberCheck { field, negated: false, any: vec![one] })
+}
+
 fn tls_versions(value: &str) -> Result<NumberCheck, String> {
     let mut negated = false;
     let version = |text: &str| {
@@ -342,98 +375,6 @@ fn tls_versions(value: &str) -> Result<NumberCheck, String> {
     };
     let any = value.split(',').map(version).collect::<Result<_, String>>()?;
     Ok(NumberCheck { field: NumberField::TlsVersion, negated, any })
-}
-
-/// A change of a buffer before it is inspected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::ids) enum Transform {
-    ToLowercase,
-    ToUppercase,
-    DotPrefix,
-    StripWhitespace,
-    CompressWhitespace,
-    UrlDecode,
-    ToMd5,
-    ToSha1,
-    ToSha256,
-    HeaderLowercase,
-    Xor(Vec<u8>),
-}
-
-/// Returns true for the white space of C.
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t'..=b'\r')
-}
-
-impl Transform {
-    /// Parses a transformation; `None` if the name is that of another option.
-    fn parse(name: &str, value: Option<&str>) -> Option<Result<Self, String>> {
-        Some(Ok(match name {
-            "to_lowercase" => Transform::ToLowercase,
-            "to_uppercase" => Transform::ToUppercase,
-            "dotprefix" => Transform::DotPrefix,
-            "strip_whitespace" => Transform::StripWhitespace,
-            "compress_whitespace" => Transform::CompressWhitespace,
-            "url_decode" => Transform::UrlDecode,
-            "to_md5" => Transform::ToMd5,
-            "to_sha1" => Transform::ToSha1,
-            "to_sha256" => Transform::ToSha256,
-            "header_lowercase" => Transform::HeaderLowercase,
-            "xor" => {
-                let text = value.unwrap_or("").trim().trim_matches('"');
-                let invalid = || format!("{text}: not a key of hexadecimal bytes");
-                let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-                match digits.filter(|digits| !digits.is_empty() && digits.len().is_multiple_of(2)) {
-                    Some(digits) => Transform::Xor(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()),
-                    None => return Some(Err(invalid())),
-                }
-            }
-            _ => return None,
-        }))
-    }
-
-    fn apply(&self, text: &[u8]) -> Vec<u8> {
-        match self {
-            Transform::ToLowercase => text.to_ascii_lowercase(),
-            Transform::ToUppercase => text.to_ascii_uppercase(),
-            Transform::DotPrefix => [b".", text].concat(),
-            Transform::StripWhitespace => text.iter().copied().filter(|byte| !is_space(*byte)).collect(),
-            Transform::CompressWhitespace => {
-                let mut out: Vec<u8> = Vec::with_capacity(text.len());
-                let mut in_space = false;
-                for byte in text {
-                    let space = is_space(*byte);
-                    if !(space && in_space) {
-                        out.push(if space { b' ' } else { *byte });
-                    }
-                    in_space = space;
-                }
-                out
-            }
-            Transform::UrlDecode => uri::decode(text, true),
-            Transform::ToMd5 => Md5::digest(text).as_slice().to_vec(),
-            Transform::ToSha1 => digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text).as_ref().to_vec(),
-            Transform::ToSha256 => digest::digest(&digest::SHA256, text).as_ref().to_vec(),
-            Transform::HeaderLowercase => {
-                let mut in_name = true;
-                let lower = |byte: &u8| {
-                    match byte {
-                        b':' => in_name = false,
-                        b'\n' => in_name = true,
-                        _ => {}
-                    }
-                    if in_name { byte.to_ascii_lowercase() } else { *byte }
-                };
-                text.iter().map(lower).collect()
-            }
-            Transform::Xor(key) => text.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect(),
-        }
-    }
-}
-
-/// Applies transformations in order.
-pub(in crate::ids) fn transform<'a>(transforms: &[Transform], text: &'a [u8]) -> Cow<'a, [u8]> {
-    transforms.iter().fold(Cow::Borrowed(text), |text, transform| Cow::Owned(transform.apply(&text)))
 }
 
 /// Treatment of a buffer that a message does not have.
@@ -545,13 +486,15 @@ pub(super) struct Cursor {
     current: Option<usize>,
     /// Position of the buffer with the last content; `None` if that is a buffer of packets.
     pub(super) last: Option<usize>,
+    /// True if the bytes that base64_decode has decoded are selected.
+    pub(super) in_decoded: bool,
 }
 
 impl Cursor {
     /// Selects the buffers of packets.
     pub(super) fn leave(&mut self) -> Result<(), String> {
         let empty = self.sticky.is_some() && self.current.is_none();
-        (self.sticky, self.current) = (None, None);
+        (self.sticky, self.current, self.in_decoded) = (None, None, false);
         if empty { Err("no option follows the buffer".into()) } else { Ok(()) }
     }
 
@@ -599,7 +542,7 @@ impl Cursor {
             "absent" => self.absent(rule, text),
             "urilen" => {
                 let (length, kind) = text.split_once(',').unwrap_or((text, "norm"));
-                match (Comparison::parse(&length.replace(' ', ""), u16::MAX.into()), kind.trim()) {
+                match (Comparison::parse(&length.replace(' ', ""), u64::MAX), kind.trim()) {
                     (Ok(length), "norm") => Ok(Parsed::PushTo(Field::HttpUri, Match::BufferSize(length))),
                     (Ok(length), "raw") => Ok(Parsed::PushTo(Field::HttpUriRaw, Match::BufferSize(length))),
                     (Ok(_), other) => Err(format!("{other}: write norm or raw")),
@@ -650,7 +593,7 @@ impl Cursor {
             Ok(parts) => parts,
             Err(problem) => return Some(Err(problem)),
         };
-        let (expression, flags) = quoted.rsplit_once('/')?;
+        let (expression, flags) = without_captures(quoted).rsplit_once('/')?;
         let field = flags.chars().filter(|flag| *flag != ' ').find_map(Field::of_flag)?;
         let rest: String = flags.chars().filter(|flag| Field::of_flag(*flag).is_none()).collect();
         if flags.chars().filter(|flag| Field::of_flag(*flag).is_some()).count() > 1 {
@@ -772,6 +715,19 @@ mod tests {
     }
 
     #[test]
+    fn parses_dates() {
+        for (text, matching) in [
+            ("tls_cert_notafter:>1970;", [false, true, true]),
+            ("tls_cert_notafter:<1970-01-02;", [true, true, false]),
+            ("tls_cert_notafter:1970-01-01 00:00:01;", [false, true, false]),
+            ("tls_cert_notbefore:1970-01-01T00<>1970-02;", [false, true, true]),
+        ] {
+            let check = &parse(text).unwrap().numbers[0];
+            assert_eq!([0, 1, 86_400].map(|seconds| check.matches(seconds)), matching, "{text}");
+        }
+    }
+
+    #[test]
     fn refuses_what_does_not_fit() {
         for options in [
             "http.uri;",
@@ -790,33 +746,12 @@ mod tests {
             "urilen:3,x;",
             "app-layer-protocol:ssh;",
             "tls.version:2.0;",
+            "tls_cert_notbefore:>20;",
+            "tls_cert_notafter:2015-13;",
             "http.unknown; content:\"a\";",
             "lua:x;",
         ] {
             assert!(parse(options).is_err(), "{options}");
         }
-    }
-
-    #[test]
-    fn transforms_buffers() {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        for (transform, text, expected) in [
-            (Transform::ToLowercase, "aBc", "abc"),
-            (Transform::ToUppercase, "aBc", "ABC"),
-            (Transform::DotPrefix, "a.b", ".a.b"),
-            (Transform::StripWhitespace, " a\t b\r\n", "ab"),
-            (Transform::CompressWhitespace, " a\t b\r\n", " a b "),
-            (Transform::UrlDecode, "a+%41%4%zz", "a A%4%zz"),
-            (Transform::HeaderLowercase, "Host: A\r\nCookie: B", "host: A\r\ncookie: B"),
-            (Transform::Xor(vec![1, 2]), "ab`", "``a"),
-        ] {
-            assert_eq!(transform.apply(text.as_bytes()), expected.as_bytes(), "{transform:?}");
-        }
-        assert_eq!(hex(&Transform::ToMd5.apply(b"abc")), "900150983cd24fb0d6963f7d28e17f72");
-        assert_eq!(hex(&Transform::ToSha1.apply(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        assert_eq!(
-            hex(&Transform::ToSha256.apply(b"abc")),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-        );
     }
 }

@@ -29,6 +29,33 @@ pub(in crate::ids) enum TestOperator {
     Xor,
 }
 
+impl TestOperator {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "<" => TestOperator::Less,
+            ">" => TestOperator::Greater,
+            "=" | "==" => TestOperator::Equal,
+            "<=" => TestOperator::AtMost,
+            ">=" => TestOperator::AtLeast,
+            "&" => TestOperator::And,
+            "^" => TestOperator::Xor,
+            other => return Err(format!("{other}: not an operator")),
+        })
+    }
+
+    pub(in crate::ids) fn holds(self, read: u64, value: u64) -> bool {
+        match self {
+            TestOperator::Less => read < value,
+            TestOperator::Greater => read > value,
+            TestOperator::Equal => read == value,
+            TestOperator::AtMost => read <= value,
+            TestOperator::AtLeast => read >= value,
+            TestOperator::And => read & value != 0,
+            TestOperator::Xor => read ^ value != 0,
+        }
+    }
+}
+
 /// Operator of byte_math.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ids) enum MathOperator {
@@ -52,13 +79,49 @@ pub(in crate::ids) enum JumpFrom {
 #[derive(Clone, Debug)]
 pub(in crate::ids) enum Match {
     Content(Content),
-    IsDataAt { at: Operand, relative: bool, negated: bool },
+    IsDataAt {
+        at: Operand,
+        relative: bool,
+        negated: bool,
+    },
     BufferSize(Comparison),
-    Pcre { regex: Regex, relative: bool, negated: bool },
-    ByteTest { field: Field, operator: TestOperator, negated: bool, value: Operand },
-    ByteJump { field: Field, multiplier: i64, align: bool, from: JumpFrom, post_offset: Operand },
-    ByteExtract { field: Field, multiplier: u64, align: u64, variable: usize },
-    ByteMath { field: Field, operator: MathOperator, value: Operand, variable: usize },
+    Pcre {
+        regex: Regex,
+        relative: bool,
+        negated: bool,
+    },
+    ByteTest {
+        field: Field,
+        operator: TestOperator,
+        negated: bool,
+        value: Operand,
+    },
+    ByteJump {
+        field: Field,
+        multiplier: i64,
+        align: bool,
+        from: JumpFrom,
+        post_offset: Operand,
+    },
+    ByteExtract {
+        field: Field,
+        multiplier: u64,
+        align: u64,
+        variable: usize,
+    },
+    ByteMath {
+        field: Field,
+        operator: MathOperator,
+        value: Operand,
+        variable: usize,
+    },
+    /// The options of base64_data are about the decoded bytes.
+    Base64Decode {
+        bytes: usize,
+        offset: usize,
+        relative: bool,
+        options: Vec<Match>,
+    },
 }
 
 impl Match {
@@ -66,7 +129,9 @@ impl Match {
     pub(in crate::ids) fn is_relative(&self) -> bool {
         match self {
             Match::Content(content) => content.is_relative(),
-            Match::IsDataAt { relative, .. } | Match::Pcre { relative, .. } => *relative,
+            Match::IsDataAt { relative, .. } | Match::Pcre { relative, .. } | Match::Base64Decode { relative, .. } => {
+                *relative
+            }
             Match::BufferSize(_) => false,
             Match::ByteTest { field, .. }
             | Match::ByteJump { field, .. }
@@ -102,6 +167,7 @@ impl Match {
             Match::ByteTest { field, .. } | Match::ByteExtract { field, .. } | Match::ByteMath { field, .. } => {
                 !field.relative
             }
+            Match::Base64Decode { relative, .. } => !relative,
         }
     }
 
@@ -185,19 +251,9 @@ fn field(words: &mut Words<'_>, len: Operand, offset: Operand) -> Result<Field, 
 pub(super) fn parse_byte_test(value: &str, names: &VariableNames) -> Result<Match, String> {
     let mut words = Words::new(value);
     let len = operand(words.next("the number of bytes")?, names)?;
-    let mut operator = words.next("the operator")?;
-    let negated = operator.starts_with('!');
-    operator = operator.trim_start_matches('!').trim();
-    let operator = match operator {
-        "<" => TestOperator::Less,
-        ">" => TestOperator::Greater,
-        "=" | "==" | "" => TestOperator::Equal,
-        "<=" => TestOperator::AtMost,
-        ">=" => TestOperator::AtLeast,
-        "&" => TestOperator::And,
-        "^" => TestOperator::Xor,
-        other => return Err(format!("{other}: not an operator")),
-    };
+    let operator = words.next("the operator")?;
+    let (negated, operator) = operator.strip_prefix('!').map_or((false, operator), |rest| (true, rest.trim()));
+    let operator = if operator.is_empty() { TestOperator::Equal } else { TestOperator::parse(operator)? };
     let compared = operand(words.next("the value")?, names)?;
     let offset = operand(words.next("the offset")?, names)?;
     let field = field(&mut words, len, offset)?;
@@ -283,11 +339,39 @@ pub(super) fn parse_is_data_at(value: &str, names: &VariableNames) -> Result<Mat
     Ok(Match::IsDataAt { at, relative, negated })
 }
 
+/// Largest number of bytes that base64_decode reads.
+const MAX_BASE64: usize = 64 << 10;
+
+pub(super) fn parse_base64_decode(value: &str) -> Result<Match, String> {
+    let mut words = Words { words: value.split(',').map(str::trim).filter(|word| !word.is_empty()).collect() };
+    let mut value = |name, default: usize| {
+        let number = number(words.named(name), default as u64)?;
+        usize::try_from(number)
+            .ok()
+            .filter(|n| *n <= MAX_BASE64)
+            .ok_or_else(|| format!("{name} {number}: too many bytes"))
+    };
+    let (bytes, offset) = (value("bytes", MAX_BASE64)?, value("offset", 0)?);
+    let relative = words.flag("relative");
+    words.finish()?;
+    Ok(Match::Base64Decode { bytes, offset, relative, options: vec![] })
+}
+
 /// Largest size of a compiled regular expression in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 
+/// Compiles an expression up to the largest size.
+pub(super) fn build_regex(builder: &mut RegexBuilder) -> Result<Regex, String> {
+    builder.size_limit(REGEX_SIZE).dfa_size_limit(REGEX_SIZE).build().map_err(|e| {
+        let text = e.to_string();
+        let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        format!("the regular expression is not supported: {last}")
+    })
+}
+
 /// Parses `"/EXPRESSION/FLAGS"` without the quotation marks.
 pub(super) fn parse_pcre(text: &str, negated: bool) -> Result<Match, String> {
+    let text = without_captures(text);
     let body = text.strip_prefix('/').ok_or("the expression does not begin with /")?;
     let (expression, flags) = body.rsplit_once('/').ok_or("the expression does not end with /")?;
     let mut relative = false;
@@ -310,22 +394,26 @@ pub(super) fn parse_pcre(text: &str, negated: bool) -> Result<Match, String> {
     let expression = expression.replace("\\;", ";").replace("\\\"", "\"").replace("\\:", ":");
     let end = if !builder_flags.5 && !builder_flags.2 { dollar_before_newline(&expression) } else { expression };
     let pattern = if anchored { format!("\\A(?:{end})") } else { end };
-    let regex = RegexBuilder::new(&pattern)
+    let mut builder = RegexBuilder::new(&pattern);
+    builder
         .unicode(false)
         .case_insensitive(builder_flags.0)
         .dot_matches_new_line(builder_flags.1)
         .multi_line(builder_flags.2)
         .ignore_whitespace(builder_flags.3)
-        .swap_greed(builder_flags.4)
-        .size_limit(REGEX_SIZE)
-        .dfa_size_limit(REGEX_SIZE)
-        .build()
-        .map_err(|e| {
-            let text = e.to_string();
-            let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            format!("the regular expression is not supported: {last}")
-        })?;
+        .swap_greed(builder_flags.4);
+    let regex = build_regex(&mut builder)?;
     Ok(Match::Pcre { regex, relative, negated })
+}
+
+/// Removes the names under which Suricata logs the groups of an expression.
+pub(super) fn without_captures(mut text: &str) -> &str {
+    while let Some((rest, name)) = text.rsplit_once(',')
+        && ["pkt:", "alert:", "flow:"].iter().any(|scope| name.trim_start().starts_with(scope))
+    {
+        text = rest.trim_end();
+    }
+    text
 }
 
 /// Lets a final `$` match before a newline at the end too.

@@ -30,13 +30,14 @@ impl BitTest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ids) enum HeaderCheck {
     TcpFlags { test: BitTest, bits: u8, ignored: u8 },
-    Seq(u32),
-    Ack(u32),
-    Window { value: u16, negated: bool },
+    Seq(Comparison),
+    Ack(Comparison),
+    Window(Comparison),
     Mss(Comparison),
+    WindowScale(Comparison),
     Ttl(Comparison),
     Tos(Comparison),
-    Id(u16),
+    Id(Comparison),
     IpOption(u8),
     AnyIpOption,
     FragmentBits { test: BitTest, bits: u8 },
@@ -46,27 +47,26 @@ pub(in crate::ids) enum HeaderCheck {
     PayloadSize(Comparison),
     IcmpType(Comparison),
     IcmpCode(Comparison),
-    IcmpId(u16),
-    IcmpSeq(u16),
+    IcmpId(Comparison),
+    IcmpSeq(Comparison),
+    Icmpv6Mtu(Comparison),
 }
 
 impl HeaderCheck {
     /// Parses an option about header fields; `None` if the name is that of another option.
     pub(super) fn parse(name: &str, value: &str) -> Option<Result<Self, String>> {
         let compare = |max, make: fn(Comparison) -> HeaderCheck| Comparison::parse(value, max).map(make);
-        let number = |max: u64| match parse_number(value.trim_matches('"')) {
-            Some(n) if n <= max => Ok(n),
-            _ => Err(format!("{value}: not a number from 0 to {max}")),
-        };
         Some(match name {
             "flags" | "tcp.flags" => tcp_flags(value),
-            "seq" | "tcp.seq" => number(u32::MAX.into()).map(|n| HeaderCheck::Seq(n as u32)),
-            "ack" | "tcp.ack" => number(u32::MAX.into()).map(|n| HeaderCheck::Ack(n as u32)),
-            "window" | "tcp.window" => window(value),
+            "seq" | "tcp.seq" => compare(u32::MAX.into(), HeaderCheck::Seq),
+            "ack" | "tcp.ack" => compare(u32::MAX.into(), HeaderCheck::Ack),
+            "window" | "tcp.window" => compare(u16::MAX.into(), HeaderCheck::Window),
             "tcp.mss" => compare(u16::MAX.into(), HeaderCheck::Mss),
+            "tcp.wscale" => compare(255, HeaderCheck::WindowScale),
+            "icmpv6.mtu" => compare(u32::MAX.into(), HeaderCheck::Icmpv6Mtu),
             "ttl" => compare(255, HeaderCheck::Ttl),
             "tos" => tos(value),
-            "id" => number(u16::MAX.into()).map(|n| HeaderCheck::Id(n as u16)),
+            "id" => compare(u16::MAX.into(), HeaderCheck::Id),
             "ipopts" => ip_option(value),
             "fragbits" => fragment_bits(value),
             "fragoffset" => compare(8191, HeaderCheck::FragmentOffset),
@@ -75,8 +75,8 @@ impl HeaderCheck {
             "dsize" => compare(u16::MAX.into(), HeaderCheck::PayloadSize),
             "itype" => compare(255, HeaderCheck::IcmpType),
             "icode" => compare(255, HeaderCheck::IcmpCode),
-            "icmp_id" => number(u16::MAX.into()).map(|n| HeaderCheck::IcmpId(n as u16)),
-            "icmp_seq" => number(u16::MAX.into()).map(|n| HeaderCheck::IcmpSeq(n as u16)),
+            "icmp_id" => compare(u16::MAX.into(), HeaderCheck::IcmpId),
+            "icmp_seq" => compare(u16::MAX.into(), HeaderCheck::IcmpSeq),
             _ => return None,
         })
     }
@@ -94,10 +94,11 @@ fn modifier(text: &str) -> (BitTest, String) {
             test = BitTest::Any;
             false
         }
-        '!' => {
+        '!' | '-' => {
             test = BitTest::Not;
             false
         }
+        '=' => false,
         c => !c.is_whitespace(),
     });
     let letters = letters.collect();
@@ -147,14 +148,6 @@ fn fragment_bits(value: &str) -> Result<HeaderCheck, String> {
     if names.is_empty() { Err("no bit is named".into()) } else { Ok(HeaderCheck::FragmentBits { test, bits }) }
 }
 
-fn window(value: &str) -> Result<HeaderCheck, String> {
-    let (negated, text) = value.strip_prefix('!').map_or((false, value), |rest| (true, rest));
-    match parse_number(text).and_then(|n| u16::try_from(n).ok()) {
-        Some(value) => Ok(HeaderCheck::Window { value, negated }),
-        None => Err(format!("{value}: not a window from 0 to 65535")),
-    }
-}
-
 fn tos(value: &str) -> Result<HeaderCheck, String> {
     let (negated, text) = value.strip_prefix('!').map_or((false, value), |rest| (true, rest.trim()));
     let n = match text.strip_prefix(['x', 'X']) {
@@ -175,12 +168,15 @@ fn ip_option(value: &str) -> Result<HeaderCheck, String> {
         "eol" => 0,
         "nop" => 1,
         "rr" => 7,
+        "qs" => 0x19,
         "ts" => 0x44,
         "sec" => 0x82,
         "lsrr" => 0x83,
         "esec" => 0x85,
+        "cipso" => 0x86,
         "satid" => 0x88,
         "ssrr" => 0x89,
+        "rtralt" => 0x94,
         _ => return Err(format!("{value}: not an IPv4 option")),
     };
     Ok(HeaderCheck::IpOption(kind))

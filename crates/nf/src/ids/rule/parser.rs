@@ -7,6 +7,7 @@ use super::content::{Content, parse_bytes};
 use super::header::HeaderCheck;
 use super::number::Comparison;
 use super::operand::{Operand, VariableNames, operand};
+use super::state::FlowCheck;
 use super::text::{split_options, split_words, unquote};
 use super::{Action, BitNumbers, Buffer, Protocol, RejectTo, Rule, state};
 use diagnostics::Diagnostic;
@@ -17,10 +18,14 @@ const MAX_LEN: usize = 64 * 1024;
 /// Largest number of payload options of a rule, which are verified recursively.
 const MAX_MATCHES: usize = 128;
 
+/// Descriptions and priorities of classes by name.
+type Classes = HashMap<String, (String, u8)>;
+
 /// Parser of rules; numbers the bits that they name.
 #[derive(Debug, Default)]
 pub(in crate::ids) struct Parser {
     variables: Variables,
+    classes: Classes,
     bits: BitNumbers,
 }
 
@@ -32,7 +37,7 @@ impl Parser {
 
     /// Creates a parser that continues the numbers of bits of other rules.
     pub(in crate::ids) fn with_bits(variables: Variables, bits: BitNumbers) -> Self {
-        Parser { variables, bits }
+        Parser { variables, classes: Classes::new(), bits }
     }
 
     /// Returns the numbers of bits.
@@ -63,8 +68,12 @@ impl Parser {
             if rule.is_empty() {
                 continue;
             }
-            match self.rule(&rule) {
-                Ok(rule) => rules.push(rule),
+            let parsed = match rule.strip_prefix("config ") {
+                Some(definition) => self.definition(definition).map(|()| None),
+                None => self.rule(&rule).map(Some),
+            };
+            match parsed {
+                Ok(rule) => rules.extend(rule),
                 Err(problem) => {
                     let shown: String = rule.chars().take(200).collect();
                     let d = Diagnostic::new(format!("{file}:{first}: the rule is refused: {problem}"));
@@ -78,6 +87,21 @@ impl Parser {
             refused.push(d.remedy("remove the \\"));
         }
         (rules, refused)
+    }
+
+    /// Parses a line of `classification.config` or `reference.config` without its first word.
+    fn definition(&mut self, text: &str) -> Result<(), String> {
+        let (kind, value) = text.split_once(':').ok_or("the name of a definition does not precede a colon")?;
+        match (kind.trim(), value.split(',').map(str::trim).collect::<Vec<_>>().as_slice()) {
+            ("classification", [name, description, priority]) => {
+                let priority = priority.parse().ok().filter(|n| *n > 0).ok_or("the priority is not from 1 to 255")?;
+                self.classes.insert((*name).to_owned(), ((*description).to_owned(), priority));
+            }
+            // references have no effect
+            ("reference", [_, _]) => {}
+            _ => return Err(format!("{text}: write classification: NAME,DESCRIPTION,PRIORITY or reference: NAME,URL")),
+        }
+        Ok(())
     }
 
     /// Parses one rule.
@@ -119,7 +143,9 @@ impl Parser {
             priority: 3,
             checks: vec![],
             flow: vec![],
+            flow_checks: vec![],
             states: vec![],
+            integers: vec![],
             noalert: false,
             threshold: None,
             buffers: vec![],
@@ -127,7 +153,9 @@ impl Parser {
             variables: 0,
         };
         let cursor = Cursor::default();
-        let mut build = Builder { rule, buffer: Buffer::Payload, cursor, names: HashMap::new(), bits: &mut self.bits };
+        let (classes, bits) = (&self.classes, &mut self.bits);
+        let (buffer, names) = (Buffer::Payload, HashMap::new());
+        let mut build = Builder { rule, buffer, cursor, names, priority: None, classes, bits };
         for (name, value) in split_options(options)? {
             build.option(&name, value.as_deref()).map_err(|problem| format!("{name}: {problem}"))?;
         }
@@ -187,6 +215,9 @@ fn protocol_of(text: &str) -> Result<Protocol, String> {
         "tcp-stream" => Protocol::TcpStream,
         "udp" => Protocol::Udp,
         "icmp" => Protocol::Icmp,
+        "icmpv4" => Protocol::Icmpv4,
+        "icmpv6" => Protocol::Icmpv6,
+        "igmp" => Protocol::Igmp,
         "sctp" => Protocol::Sctp,
         other => return Err(format!("{other}: this protocol is not supported")),
     })
@@ -199,6 +230,9 @@ struct Builder<'a> {
     /// Buffer of an application protocol, in place of the former if there is one.
     cursor: Cursor,
     names: VariableNames,
+    /// Value of the option `priority`.
+    priority: Option<u8>,
+    classes: &'a Classes,
     bits: &'a mut BitNumbers,
 }
 
@@ -207,6 +241,10 @@ impl Builder<'_> {
         let text = value.unwrap_or("");
         if let Some(check) = HeaderCheck::parse(name, text) {
             self.rule.checks.push(check?);
+            return Ok(());
+        }
+        if let Some(check) = FlowCheck::parse(name, text) {
+            self.rule.flow_checks.push(check?);
             return Ok(());
         }
         if let Some(parsed) = self.cursor.option(&mut self.rule.app, name, value) {
@@ -229,14 +267,11 @@ impl Builder<'_> {
             "gid" => self.rule.gid = number(text)?,
             "rev" => self.rule.rev = number(text)?,
             "classtype" => {
-                text.clone_into(&mut self.rule.classtype);
-                if self.rule.priority == 3 {
-                    self.rule.priority = class_priority(text);
-                }
+                let class = self.classes.get(text);
+                class.map_or(text, |(description, _)| description).clone_into(&mut self.rule.classtype);
+                self.rule.priority = class.map_or_else(|| class_priority(text), |(_, priority)| *priority);
             }
-            "priority" => {
-                self.rule.priority = text.parse().ok().filter(|n| *n > 0).ok_or("write 1 to 255")?;
-            }
+            "priority" => self.priority = Some(text.parse().ok().filter(|n| *n > 0).ok_or("write 1 to 255")?),
             "reference" | "metadata" | "target" | "prefilter" => {}
             "noalert" => self.rule.noalert = true,
             "alert" => self.rule.noalert = false,
@@ -249,6 +284,11 @@ impl Builder<'_> {
                 Some(option) => self.rule.states.push(option),
                 None => self.rule.noalert = true,
             },
+            "hostbits" => match state::parse_hostbits(text, &mut number_of)? {
+                Some(option) => self.rule.states.push(option),
+                None => self.rule.noalert = true,
+            },
+            "flowint" => self.rule.integers.push(state::parse_flowint(text, &mut number_of)?),
             "threshold" => self.threshold(state::parse_threshold(text, false)?)?,
             "detection_filter" => self.threshold(state::parse_threshold(text, true)?)?,
             "ipv4.hdr" => self.buffer = Buffer::Ipv4Header,
@@ -266,7 +306,7 @@ impl Builder<'_> {
                 let option = bytes::parse_is_data_at(text, &self.names)?;
                 self.push(option);
             }
-            "bsize" => self.push(Match::BufferSize(Comparison::parse(text, u32::MAX.into())?)),
+            "bsize" => self.push(Match::BufferSize(Comparison::parse(text, u64::MAX)?)),
             "pcre" => {
                 let (negated, quoted) = unquote(text)?;
                 self.push(bytes::parse_pcre(quoted, negated)?);
@@ -287,6 +327,17 @@ impl Builder<'_> {
                 let option = bytes::parse_byte_math(text, &mut self.names)?;
                 self.push(option);
             }
+            "base64_decode" => {
+                if decoded(&mut self.rule).is_some() {
+                    return Err("the rule has this option twice".into());
+                }
+                self.push(bytes::parse_base64_decode(text)?);
+            }
+            "base64_data" => {
+                self.cursor.leave()?;
+                decoded(&mut self.rule).ok_or("no base64_decode precedes")?;
+                self.cursor.in_decoded = true;
+            }
             "nocase" | "offset" | "depth" | "distance" | "within" | "startswith" | "endswith" | "rawbytes"
             | "fast_pattern" => return self.modifier(name, value),
             _ => return Err("this option is not supported".into()),
@@ -302,6 +353,12 @@ impl Builder<'_> {
     }
 
     fn push(&mut self, option: Match) {
+        if self.cursor.in_decoded {
+            if let Some(list) = decoded(&mut self.rule) {
+                list.push(option);
+            }
+            return;
+        }
         let Some(option) = self.cursor.push(&mut self.rule.app, option) else { return };
         match self.rule.buffers.iter_mut().find(|(buffer, _)| *buffer == self.buffer) {
             Some((_, list)) => list.push(option),
@@ -314,7 +371,9 @@ impl Builder<'_> {
         let at = self.rule.buffers.iter().position(|(buffer, _)| *buffer == self.buffer);
         let is_content = |option: &Match| matches!(option, Match::Content(_));
         let at = at.and_then(|at| Some((at, self.rule.buffers.get(at)?.1.iter().rposition(is_content)?)));
-        let Some((at, n)) = at.filter(|_| self.cursor.last.is_none() && self.buffer == Buffer::Payload) else {
+        let Some((at, n)) =
+            at.filter(|_| self.cursor.last.is_none() && !self.cursor.in_decoded && self.buffer == Buffer::Payload)
+        else {
             return Err("no content precedes".into());
         };
         let option = self.rule.buffers[at].1.remove(n);
@@ -327,6 +386,7 @@ impl Builder<'_> {
     fn modifier(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let names = &self.names;
         let list = match self.cursor.last {
+            _ if self.cursor.in_decoded => decoded(&mut self.rule),
             Some(n) => self.rule.app.buffers.get_mut(n).map(|buffer| &mut buffer.options),
             None => self.rule.buffers.iter_mut().find(|(buffer, _)| *buffer == self.buffer).map(|(_, list)| list),
         };
@@ -388,16 +448,21 @@ impl Builder<'_> {
             return Err("sid is missing or 0".into());
         }
         self.rule.variables = self.names.len();
+        self.rule.priority = self.priority.unwrap_or(self.rule.priority);
         self.cursor.finish(&mut self.rule.app, &self.rule.flow)?;
         let protocol = self.rule.protocol;
         let lens = self.rule.buffers.iter().map(|(_, list)| list.len());
-        let lens = lens.chain(self.rule.app.buffers.iter().map(|buffer| buffer.options.len()));
+        let lens = lens.chain(self.rule.app.buffers.iter().map(|buffer| buffer.options.len())).collect::<Vec<_>>();
+        let lens = lens.into_iter().chain(decoded(&mut self.rule).map(|list| list.len()));
         if let Some(len) = lens.max().filter(|len| *len > MAX_MATCHES) {
             return Err(format!("the rule has {len} payload options, at most {MAX_MATCHES} are possible"));
         }
         if let Some(app) = self.rule.app.protocol
-            && (matches!(protocol, Protocol::Icmp | Protocol::Sctp)
-                || protocol == Protocol::Udp && app != AppProtocol::Dns)
+            && match protocol {
+                Protocol::Icmp | Protocol::Icmpv4 | Protocol::Icmpv6 | Protocol::Igmp | Protocol::Sctp => true,
+                Protocol::Udp => app != AppProtocol::Dns,
+                _ => false,
+            }
         {
             return Err(format!("{}: the protocol of the rule does not carry it", app.name()));
         }
@@ -413,6 +478,13 @@ impl Builder<'_> {
         }
         Ok(self.rule)
     }
+}
+
+/// Returns the options about the bytes that base64_decode decodes.
+fn decoded(rule: &mut Rule) -> Option<&mut Vec<Match>> {
+    let of_messages = rule.app.buffers.iter_mut().map(|buffer| &mut buffer.options);
+    let mut all = of_messages.chain(rule.buffers.iter_mut().map(|(_, list)| list)).flatten();
+    all.find_map(|option| if let Match::Base64Decode { options, .. } = option { Some(options) } else { None })
 }
 
 fn unescape(text: &str) -> String {
@@ -496,6 +568,19 @@ mod tests {
             "pcre:\"/(a)\\1/\"",
             "byte_test:1,=,x,0",
             "byte_jump:4,0,dce",
+            "base64_data; content:\"a\"",
+            "base64_decode; base64_decode",
+            "base64_decode:bytes x",
+            "hostbits:set,a,both",
+            "flowint:a,==",
+            "flowint:a,isset,1",
+            "flowint:a,+,99999999999",
+            "stream_size:server,>",
+            "stream_size:up,>,1",
+            "flow.pkts:toserver",
+            "threshold:type backoff, track by_src, count 1, multiplier 2",
+            "threshold:type backoff, track by_flow, count 1, multiplier 1",
+            "threshold:type limit, track by_flow, count 1, multiplier 2",
             "flags:X",
             "flow:up",
             "flowbits:set,a|b",
@@ -520,6 +605,18 @@ mod tests {
         assert_eq!(rules.iter().map(|rule| rule.sid).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(refused.len(), 1);
         assert!(refused[0].to_string().contains("test.rules:4"), "{}", refused[0]);
+    }
+
+    #[test]
+    fn classes_have_descriptions_and_priorities() {
+        let text = "config classification: own,Own class,7\nconfig reference: url, http://\nconfig x: y\n\
+                    alert ip any any -> any any (classtype:own; sid:1;)\n\
+                    alert ip any any -> any any (priority:3; classtype:own; sid:2;)\n\
+                    alert ip any any -> any any (classtype:bad-unknown; sid:3;)\n";
+        let (rules, refused) = Parser::new(Variables::new()).parse("test.rules", text);
+        let found: Vec<_> = rules.iter().map(|rule| (rule.classtype.as_str(), rule.priority)).collect();
+        assert_eq!(found, [("Own class", 7), ("Own class", 3), ("bad-unknown", 2)]);
+        assert_eq!(refused.len(), 1);
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! Options about flows, their bits, and rates of alerts.
+//! Options about flows, their bits and numbers, and rates of alerts.
+
+use super::bytes::TestOperator;
+use super::number::Comparison;
 
 /// Largest number of distinct ports that are counted.
 pub(in crate::ids) const UNIQUE_MAX: u32 = 1024;
@@ -53,6 +56,118 @@ impl StateOption {
     }
 }
 
+/// Operand of a number of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ids) enum IntegerOperand {
+    Value(u32),
+    /// Another number of the flow; 0 if it is not set.
+    Variable(u32),
+}
+
+/// Test or change of a number of a flow.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ids) enum IntegerCommand {
+    IsSet,
+    IsNotSet,
+    Set(IntegerOperand),
+    Add(IntegerOperand),
+    Subtract(IntegerOperand),
+    Compare { operator: TestOperator, negated: bool, with: IntegerOperand },
+}
+
+/// The option `flowint`.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ids) struct IntegerOption {
+    pub(in crate::ids) variable: u32,
+    pub(in crate::ids) command: IntegerCommand,
+}
+
+impl IntegerOption {
+    pub(in crate::ids) fn reads(&self) -> bool {
+        matches!(self.command, IntegerCommand::IsSet | IntegerCommand::IsNotSet | IntegerCommand::Compare { .. })
+    }
+
+    /// Returns the variables that the option names.
+    pub(in crate::ids) fn variables(&self) -> impl Iterator<Item = u32> {
+        let operand = match self.command {
+            IntegerCommand::IsSet | IntegerCommand::IsNotSet => None,
+            IntegerCommand::Set(with)
+            | IntegerCommand::Add(with)
+            | IntegerCommand::Subtract(with)
+            | IntegerCommand::Compare { with, .. } => Some(with),
+        };
+        let other = operand.and_then(|with| if let IntegerOperand::Variable(n) = with { Some(n) } else { None });
+        [self.variable].into_iter().chain(other)
+    }
+}
+
+/// Property of a flow that rules compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ids) enum FlowQuantity {
+    /// Seconds since the first packet.
+    Age,
+    Packets,
+    /// Bytes of frames.
+    Bytes,
+    /// Sequence numbers of a TCP connection that a side has used.
+    StreamSize,
+}
+
+/// Directions of a flow of which a property is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ids) enum FlowSides {
+    ToServer,
+    ToClient,
+    Both,
+    Either,
+}
+
+/// Condition on a property of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ids) struct FlowCheck {
+    pub(in crate::ids) quantity: FlowQuantity,
+    pub(in crate::ids) sides: FlowSides,
+    pub(in crate::ids) number: Comparison,
+}
+
+impl FlowCheck {
+    /// Parses an option about a property of a flow; `None` if the name is that of another option.
+    pub(super) fn parse(name: &str, value: &str) -> Option<Result<Self, String>> {
+        let (quantity, max) = match name {
+            "flow.age" => (FlowQuantity::Age, u32::MAX.into()),
+            "flow.pkts" | "flow.pkts_toserver" | "flow.pkts_toclient" => (FlowQuantity::Packets, u32::MAX.into()),
+            "flow.bytes" | "flow.bytes_toserver" | "flow.bytes_toclient" => (FlowQuantity::Bytes, u64::MAX),
+            "stream_size" => (FlowQuantity::StreamSize, u32::MAX.into()),
+            _ => return None,
+        };
+        let (side, number) = match (name.rsplit_once('_'), quantity) {
+            (Some((_, side @ ("toserver" | "toclient"))), _) => (side, value),
+            (_, FlowQuantity::Age) => ("both", value),
+            _ => value.split_once(',').unwrap_or((value, "")),
+        };
+        let sides = match side.trim() {
+            "toserver" | "client" => FlowSides::ToServer,
+            "toclient" | "server" => FlowSides::ToClient,
+            "both" => FlowSides::Both,
+            "either" => FlowSides::Either,
+            other => return Some(Err(format!("{other}: not a side of a flow"))),
+        };
+        let number = number.replace([' ', ','], "");
+        Some(Comparison::parse(&number, max).map(|number| FlowCheck { quantity, sides, number }))
+    }
+
+    /// Compares the values of the directions to the server and to the client.
+    pub(in crate::ids) fn matches(&self, values: [u64; 2]) -> bool {
+        let [to_server, to_client] = values.map(|value| self.number.matches(value));
+        match self.sides {
+            FlowSides::ToServer => to_server,
+            FlowSides::ToClient => to_client,
+            FlowSides::Both => to_server && to_client,
+            FlowSides::Either => to_server || to_client,
+        }
+    }
+}
+
 /// Kind of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::ids) enum ThresholdKind {
@@ -60,6 +175,10 @@ pub(in crate::ids) enum ThresholdKind {
     Threshold,
     Both,
     DetectionFilter,
+    /// Alerts at a count that is multiplied each time.
+    Backoff {
+        multiplier: u32,
+    },
 }
 
 /// Key of a threshold.
@@ -85,6 +204,7 @@ pub(in crate::ids) struct Threshold {
     pub(in crate::ids) kind: ThresholdKind,
     pub(in crate::ids) track: Track,
     pub(in crate::ids) count: u32,
+    /// Period of the count; no end for `backoff`.
     pub(in crate::ids) seconds: u32,
     pub(in crate::ids) unique_on: Option<UniqueOn>,
 }
@@ -183,9 +303,54 @@ pub(super) fn parse_xbits(value: &str, number: &mut dyn FnMut(&str) -> u32) -> R
     Ok(Some(StateOption { scope, command, bits, expire }))
 }
 
+/// Parses hostbits; `None` is `noalert`.
+pub(super) fn parse_hostbits(value: &str, number: &mut dyn FnMut(&str) -> u32) -> Result<Option<StateOption>, String> {
+    let parts: Vec<_> = value.split(',').map(str::trim).collect();
+    let (command, name, scope) = match parts[..] {
+        ["noalert"] => return Ok(None),
+        [command, name] | [command, name, "src"] => (command, name, BitScope::Source),
+        [command, name, "dst"] => (command, name, BitScope::Destination),
+        _ => return Err(format!("{value}: write COMMAND,NAME,src or dst")),
+    };
+    let command = bit_command(command)?;
+    Ok(Some(StateOption { scope, command, bits: bits(&format!("x:{name}"), number)?, expire: 300 }))
+}
+
+pub(super) fn parse_flowint(value: &str, number: &mut dyn FnMut(&str) -> u32) -> Result<IntegerOption, String> {
+    let parts: Vec<_> = value.split(',').map(str::trim).collect();
+    let (name, command, operand) = match parts[..] {
+        [name, command] => (name, command, None),
+        [name, command, operand] => (name, command, Some(operand)),
+        _ => return Err(format!("{value}: write NAME,COMMAND or NAME,COMMAND,NUMBER")),
+    };
+    let mut variable = |name: &str| match name.is_empty() || name.contains(char::is_whitespace) {
+        true => Err(format!("{name}: not a name of a number")),
+        false => Ok(number(&format!("i:{name}"))),
+    };
+    let first = variable(name)?;
+    let operand = operand.map(|text| match text.starts_with(|c: char| c.is_ascii_digit()) {
+        true => text.parse().map(IntegerOperand::Value).map_err(|_| format!("{text}: not a number of 32 bits")),
+        false => variable(text).map(IntegerOperand::Variable),
+    });
+    let operand = operand.transpose()?;
+    let command = match (command, operand) {
+        ("isset", None) => IntegerCommand::IsSet,
+        ("notset" | "isnotset", None) => IntegerCommand::IsNotSet,
+        ("=", Some(with)) => IntegerCommand::Set(with),
+        ("+", Some(with)) => IntegerCommand::Add(with),
+        ("-", Some(with)) => IntegerCommand::Subtract(with),
+        ("==" | "!=" | "<" | "<=" | ">" | ">=", Some(with)) => {
+            let operator = TestOperator::parse(command.trim_start_matches('!'))?;
+            IntegerCommand::Compare { operator, negated: command.starts_with('!'), with }
+        }
+        _ => return Err(format!("{command}: not a command of flowint, or a wrong number of values")),
+    };
+    Ok(IntegerOption { variable: first, command })
+}
+
 pub(super) fn parse_threshold(value: &str, filter: bool) -> Result<Threshold, String> {
     let mut kind = filter.then_some(ThresholdKind::DetectionFilter);
-    let (mut track, mut count, mut seconds, mut unique_on) = (None, None, None, None);
+    let (mut track, mut count, mut seconds, mut unique_on, mut multiplier) = (None, None, None, None, None);
     for part in value.split(',') {
         let number = |text: &str| match text.parse::<u32>() {
             Ok(n) if n > 0 => Ok(Some(n)),
@@ -197,6 +362,7 @@ pub(super) fn parse_threshold(value: &str, filter: bool) -> Result<Threshold, St
                     "limit" => ThresholdKind::Limit,
                     "threshold" => ThresholdKind::Threshold,
                     "both" => ThresholdKind::Both,
+                    "backoff" => ThresholdKind::Backoff { multiplier: 0 },
                     _ => return Err(format!("{name}: not a type of threshold")),
                 });
             }
@@ -212,6 +378,7 @@ pub(super) fn parse_threshold(value: &str, filter: bool) -> Result<Threshold, St
             }
             ["count", n] => count = number(n)?,
             ["seconds", n] => seconds = number(n)?,
+            ["multiplier", n] if !filter => multiplier = number(n)?.filter(|n| (2..65_536).contains(n)),
             ["unique_on", "src_port"] => unique_on = Some(UniqueOn::SourcePort),
             ["unique_on", "dst_port"] => unique_on = Some(UniqueOn::DestinationPort),
             _ => return Err(format!("{part}: not an option of a threshold")),
@@ -221,6 +388,16 @@ pub(super) fn parse_threshold(value: &str, filter: bool) -> Result<Threshold, St
         return Err(format!("{value}: unique_on needs detection_filter and a count below {UNIQUE_MAX}"));
     }
     let missing = |name: &str| format!("{value}: no {name} is given");
+    if kind == Some(ThresholdKind::Backoff { multiplier: 0 }) {
+        if track != Some(Track::Flow) || seconds.is_some() {
+            return Err(format!("{value}: backoff needs track by_flow and a multiplier in place of seconds"));
+        }
+        let multiplier = multiplier.take().ok_or_else(|| missing("multiplier from 2 to 65535"))?;
+        (kind, seconds) = (Some(ThresholdKind::Backoff { multiplier }), Some(u32::MAX));
+    }
+    if multiplier.is_some() {
+        return Err(format!("{value}: only backoff has a multiplier"));
+    }
     Ok(Threshold {
         kind: kind.ok_or_else(|| missing("type"))?,
         track: track.ok_or_else(|| missing("track"))?,

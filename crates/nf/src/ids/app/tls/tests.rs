@@ -35,7 +35,7 @@ const FIELDS: &[Field] = &[
 fn options() -> AppOptions {
     let mut fields = Fields::default();
     FIELDS.iter().for_each(|field| fields.insert(*field));
-    AppOptions { fields, ..AppOptions::default() }
+    AppOptions { fields, validity: true, ..AppOptions::default() }
 }
 
 pub(in crate::ids::app) fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
@@ -65,13 +65,17 @@ pub(in crate::ids::app) fn hello() -> Vec<u8> {
     ]
     .concat();
     let suites = [0x2a2a, 47, 53, 5, 10, 49161, 49162, 49171, 49172, 50, 56, 19, 4];
+    client_hello(769, &suites, &extensions)
+}
+
+fn client_hello(version: u16, suites: &[u16], extensions: &[u8]) -> Vec<u8> {
     let repr = Repr {
-        version: 769,
+        version,
         random: &[7; 32],
         session_id: &[],
-        cipher_suites: &big_endian(&suites),
+        cipher_suites: &big_endian(suites),
         compression_methods: &[0],
-        extensions: Some(&extensions),
+        extensions: Some(extensions),
     };
     let mut bytes = vec![0; repr.len()];
     repr.emit(&mut bytes).unwrap();
@@ -143,8 +147,41 @@ fn buffers_contain_the_parts_of_a_certificate() {
         (Field::TlsSubjectAltName, "alt.example.com"),
     ];
     assert_eq!(values, expected.map(|(field, value)| (field, value.to_owned())));
-    assert_eq!(numbers, [(NumberField::TlsVersion, 0x0303), (NumberField::TlsChainLength, 1)]);
+    // from 2026-11-28 09:42:50 on, for 3650 days
+    let dates = [(NumberField::TlsNotBefore, 1_795_858_970), (NumberField::TlsNotAfter, 2_111_218_970)];
+    let rest = [(NumberField::TlsVersion, 0x0303), dates[0], dates[1], (NumberField::TlsChainLength, 1)];
+    assert_eq!(numbers, rest);
     assert!(complete);
+}
+
+/// The example of the specification of JA4, with values of GREASE among its own.
+#[test]
+fn fingerprints_do_not_depend_on_the_order_of_extensions() {
+    let suites = [
+        0x3a3a, 0x1301, 0x1302, 0x1303, 0xc02b, 0xc02f, 0xc02c, 0xc030, 0xcca9, 0xcca8, 0xc013, 0xc014, 0x9c, 0x9d,
+        0x2f, 0x35,
+    ];
+    let kinds = [0x1b, 0, 0x33, 0x10, 0x4469, 0x17, 0x2d, 0xd, 5, 0x23, 0x12, 0x2b, 0xff01, 0xb, 0xa, 0x15, 0x4a4a];
+    let extensions = |kinds: &[u16]| -> Vec<u8> {
+        let one = |kind: &u16| match kind {
+            0x10 => extension(0x10, b"\0\x0c\x02h2\x08http/1.1"),
+            0x2b => extension(0x2b, b"\x06\x1a\x1a\x03\x04\x03\x03"),
+            0xd => {
+                let algorithms = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
+                extension(0xd, &[&[0, 16][..], &big_endian(&algorithms)].concat())
+            }
+            0 => extension(0, b"\0\x0e\0\0\x0bexample.com"),
+            kind => extension(*kind, b""),
+        };
+        kinds.iter().flat_map(one).collect()
+    };
+    let mut kinds = kinds.to_vec();
+    for _ in 0..kinds.len() {
+        kinds.rotate_left(1);
+        let bytes = client_hello(0x0303, &suites, &extensions(&kinds));
+        let hello = ClientHello::new(&bytes).unwrap();
+        assert_eq!(ja4(&hello, 0x0304), "t13d1516h2_8daaf6152771_e5627efa2ab1");
+    }
 }
 
 #[test]
