@@ -620,7 +620,7 @@ fn match_rule(
     input: &Input<'_>,
     now: Duration,
 ) -> Option<bool> {
-    if rule.is_ip_only() && !input.ip_only {
+    if rule.is_ip_only() && !input.ip_only || input.is_packet && !packet.has_flow() && rule.tests_flow() {
         return None;
     }
     let protocol = match rule.protocol {
@@ -766,7 +766,10 @@ fn header_matches(check: &HeaderCheck, packet: &Packet<'_>) -> bool {
         HeaderCheck::IcmpSeq(n) => has_id && field16_matches(6, n),
         // packet too big (RFC 4443 §3.2)
         HeaderCheck::Icmpv6Mtu(n) => {
-            packet.protocol == ICMPV6 && icmp(0) == Some(2) && n.matches(packet.field32(4).into())
+            packet.protocol == ICMPV6
+                && icmp(0) == Some(2)
+                && packet.header.len() >= 8
+                && n.matches(packet.field32(4).into())
         }
     }
 }

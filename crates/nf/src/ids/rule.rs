@@ -121,6 +121,13 @@ impl Rule {
         self.has_only_addresses() && !self.src.has_negation() && !self.dst.has_negation()
     }
 
+    /// Returns true if the rule tests the state or a property of a flow.
+    pub(super) fn tests_flow(&self) -> bool {
+        !self.flow_checks.is_empty()
+            || self.integers.iter().any(IntegerOption::reads)
+            || self.states.iter().any(|state| state.scope == BitScope::Flow && state.reads())
+    }
+
     /// Returns true if the rule has no option that depends on a packet. Bits of hosts are tested with the first packet.
     pub(super) fn has_only_addresses(&self) -> bool {
         self.buffers.is_empty()

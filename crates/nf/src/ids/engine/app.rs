@@ -104,8 +104,12 @@ impl AppIndex {
     pub(super) fn search(&self, searchers: &mut [Searcher], message: &Message, candidates: &mut Candidates) {
         let without = self.without_pattern.get(message.protocol as usize);
         without.into_iter().flatten().for_each(|rule| candidates.insert(*rule));
-        let sets = self.sets.iter().zip(searchers);
-        for (set, searcher) in sets.filter(|(set, _)| set.field.protocol() == message.protocol) {
+        let is_due = |set: &FieldPatterns| {
+            set.field.protocol() == message.protocol
+                // transformed buffers match when they are whole
+                && (set.transforms.is_empty() || message.has_whole(set.field))
+        };
+        for (set, searcher) in self.sets.iter().zip(searchers).filter(|(set, _)| is_due(set)) {
             for value in message.values(set.field) {
                 set.set.search(searcher, &transform(&set.transforms, value), candidates);
             }

@@ -259,8 +259,10 @@ pub(super) fn reassembled<'a>(fragment: &Packet<'a>, payload: &'a [u8], checksum
         IpAddr::V4(_) => (fragment.protocol, 0),
         IpAddr::V6(_) => skip_extension_headers(payload, fragment.protocol, 0)?,
     };
+    let len = fragment.ip_header.len() + payload.len();
     let payload = payload.get(at..)?;
-    Some(transport(Packet { protocol, payload, fragment_bits: 0, fragment_offset: 0, ..*fragment }, checksums))
+    let packet = Packet { protocol, payload, len, fragment_bits: 0, fragment_offset: 0, ..*fragment };
+    Some(transport(packet, checksums))
 }
 
 /// Decodes the transport header of an unfragmented packet.

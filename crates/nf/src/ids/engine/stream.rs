@@ -93,6 +93,8 @@ pub(super) struct Stream {
     next: Option<u32>,
     /// Sequence number of the first byte.
     first: u32,
+    /// Size when the stream was given up.
+    last_size: u32,
     /// True if the bytes are not reassembled any more.
     given_up: bool,
     /// Bytes in order that have not been inspected.
@@ -121,9 +123,9 @@ impl Stream {
         }
     }
 
-    /// Returns the number of sequence numbers in use, from that of the SYN on; 0 without a stream.
+    /// Returns the number of sequence numbers that were reassembled, from that of the SYN on; 0 without a stream.
     pub(super) fn size(&self) -> u32 {
-        self.next.map_or(0, |next| next.wrapping_sub(self.first).wrapping_add(1))
+        self.next.map_or(self.last_size, |next| next.wrapping_sub(self.first).wrapping_add(1))
     }
 
     /// Returns the number of bytes that are kept.
@@ -139,6 +141,7 @@ impl Stream {
         }
         self.before_gap = self.take();
         self.tap.gap |= self.tap.open;
+        self.last_size = self.size();
         (self.next, self.given_up) = (None, true);
         (self.waiting, self.waiting_len, self.history) = (vec![], 0, vec![]);
         true

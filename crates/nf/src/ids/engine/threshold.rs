@@ -89,11 +89,13 @@ impl Thresholds {
             ThresholdKind::Both => (count.n == t.count, count.n >= t.count),
             ThresholdKind::DetectionFilter => (count.n > t.count, false),
             ThresholdKind::Backoff { multiplier } => {
+                count.since = now;
                 let due = count.n == count.next;
                 if due {
-                    count.next = count.next.saturating_mul(multiplier);
+                    // 0 is never reached
+                    count.next = count.next.checked_mul(multiplier).unwrap_or(0);
                 }
-                (due, false)
+                (due, count.n >= t.count)
             }
             ThresholdKind::Threshold => {
                 let due = count.n >= t.count;

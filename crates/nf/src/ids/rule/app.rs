@@ -194,9 +194,7 @@ impl Field {
     /// Returns the case of the letters of the buffer, if all have one.
     fn case(self) -> Option<fn(&mut [u8])> {
         match self {
-            Field::Ja3Hash | Field::Ja3sHash | Field::Ja4Hash | Field::TlsFingerprint => {
-                Some(<[u8]>::make_ascii_lowercase)
-            }
+            Field::Ja3Hash | Field::Ja3sHash | Field::TlsFingerprint => Some(<[u8]>::make_ascii_lowercase),
             Field::TlsSerial => Some(<[u8]>::make_ascii_uppercase),
             _ => None,
         }
@@ -334,7 +332,9 @@ fn dates(field: NumberField, value: &str) -> Result<NumberCheck, String> {
     let seconds = |text: &str| {
         let text = text.trim().replace(' ', "T");
         let whole = text.clone() + "0000-01-01T00:00:00".get(text.len()..).unwrap_or_default();
-        let date = humantime::parse_rfc3339_weak(&whole).ok().filter(|_| text.len() >= 4);
+        // the end may be missing in front of a separator only
+        let is_complete = matches!(text.len(), 4 | 7 | 10 | 13 | 16 | 19..);
+        let date = humantime::parse_rfc3339_weak(&whole).ok().filter(|_| is_complete);
         let seconds = date.and_then(|date| date.duration_since(SystemTime::UNIX_EPOCH).ok());
         seconds.map(|duration| duration.as_secs()).ok_or_else(|| format!("{text}: not a date"))
     };
@@ -404,17 +404,21 @@ impl BufferOptions {
 
     /// Returns true if further bytes at the end of a buffer may change that the options match.
     pub(in crate::ids) fn depends_on_end(&self) -> bool {
-        self.absence != Absence::Fails
-            || !self.transforms.is_empty()
-            || self.options.iter().any(|option| match option {
-                Match::Content(content) => content.negated || content.endswith,
-                Match::IsDataAt { negated, .. } => *negated,
-                Match::Pcre { regex, negated, .. } => {
-                    *negated || ["$", "\\z", "\\b", "\\B"].iter().any(|end| regex.as_str().contains(end))
-                }
-                Match::BufferSize(_) | Match::ByteJump { from: JumpFrom::End, .. } => true,
-                _ => false,
-            })
+        self.absence != Absence::Fails || !self.transforms.is_empty() || self.options.iter().any(depends_on_end)
+    }
+}
+
+/// Returns true if further bytes at the end of a buffer may change that an option matches.
+fn depends_on_end(option: &Match) -> bool {
+    match option {
+        Match::Content(content) => content.negated || content.endswith,
+        Match::IsDataAt { negated, .. } => *negated,
+        Match::Pcre { regex, negated, .. } => {
+            *negated || ["$", "\\z", "\\b", "\\B"].iter().any(|end| regex.as_str().contains(end))
+        }
+        Match::BufferSize(_) | Match::ByteJump { from: JumpFrom::End, .. } => true,
+        Match::Base64Decode { options, .. } => options.iter().any(depends_on_end),
+        _ => false,
     }
 }
 
@@ -748,6 +752,13 @@ mod tests {
             "tls.version:2.0;",
             "tls_cert_notbefore:>20;",
             "tls_cert_notafter:2015-13;",
+            "tls_cert_notafter:2015-1;",
+            "tls_cert_notafter:<2015-01-2;",
+            "http.uri; gunzip:max-size 1048577; content:\"a\";",
+            "base64_decode; base64_data; content:\"a\"; fast_pattern;",
+            "hostbits:isset,a|b;",
+            "hostbits:set,;",
+            "flow.pkts:toserver,3,4;",
             "http.unknown; content:\"a\";",
             "lua:x;",
         ] {

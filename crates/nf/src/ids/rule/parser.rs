@@ -417,6 +417,7 @@ impl Builder<'_> {
             }
             "startswith" => content.startswith = true,
             "endswith" => content.endswith = true,
+            "fast_pattern" if self.cursor.in_decoded => return Err("decoded bytes have no fast_pattern".into()),
             "fast_pattern" => {
                 content.fast_pattern = true;
                 match value.map(str::trim) {
@@ -470,6 +471,15 @@ impl Builder<'_> {
             let fits = match buffer {
                 Buffer::TcpHeader => matches!(protocol, Protocol::Tcp | Protocol::TcpPacket),
                 Buffer::UdpHeader => protocol == Protocol::Udp,
+                Buffer::Icmpv4Header | Buffer::Icmpv6Header => !matches!(
+                    protocol,
+                    Protocol::Tcp
+                        | Protocol::TcpPacket
+                        | Protocol::TcpStream
+                        | Protocol::Udp
+                        | Protocol::Igmp
+                        | Protocol::Sctp
+                ),
                 _ => true,
             };
             if !fits {

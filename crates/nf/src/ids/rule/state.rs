@@ -30,7 +30,7 @@ pub(in crate::ids) enum BitCommand {
     Toggle,
 }
 
-/// Place of the bits of xbits and flowbits.
+/// Place of bits: those of flowbits, or of xbits and hostbits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ids) enum BitScope {
     Flow,
@@ -46,7 +46,7 @@ pub(in crate::ids) struct StateOption {
     pub(in crate::ids) command: BitCommand,
     /// Numbers of the bits; a test is true if it is true for one of them.
     pub(in crate::ids) bits: Vec<u32>,
-    /// Lifetime in seconds, of xbits.
+    /// Lifetime in seconds, of bits of hosts.
     pub(in crate::ids) expire: u32,
 }
 
@@ -152,7 +152,12 @@ impl FlowCheck {
             "either" => FlowSides::Either,
             other => return Some(Err(format!("{other}: not a side of a flow"))),
         };
-        let number = number.replace([' ', ','], "");
+        let number = match number.split_once(',') {
+            Some((operator, number)) if quantity == FlowQuantity::StreamSize => {
+                format!("{}{}", operator.trim(), number.trim())
+            }
+            _ => number.trim().to_owned(),
+        };
         Some(Comparison::parse(&number, max).map(|number| FlowCheck { quantity, sides, number }))
     }
 
@@ -167,6 +172,9 @@ impl FlowCheck {
         }
     }
 }
+
+/// Seconds without a match after which `backoff` counts from the beginning: flows end after such a time without a packet.
+const BACKOFF_SECONDS: u32 = 3600;
 
 /// Kind of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -204,7 +212,7 @@ pub(in crate::ids) struct Threshold {
     pub(in crate::ids) kind: ThresholdKind,
     pub(in crate::ids) track: Track,
     pub(in crate::ids) count: u32,
-    /// Period of the count; no end for `backoff`.
+    /// Period of the count in seconds; that of `backoff` begins again with each match.
     pub(in crate::ids) seconds: u32,
     pub(in crate::ids) unique_on: Option<UniqueOn>,
 }
@@ -281,11 +289,7 @@ pub(super) fn parse_xbits(value: &str, number: &mut dyn FnMut(&str) -> u32) -> R
         return Ok(None);
     }
     let command = bit_command(command)?;
-    let name = parts.next().unwrap_or("");
-    if name.is_empty() || name.contains('|') {
-        return Err(format!("{name}: not a name of a bit"));
-    }
-    let bits = bits(&format!("x:{name}"), number)?;
+    let bits = host_bit(parts.next().unwrap_or(""), number)?;
     let (mut scope, mut expire) = (None, 30);
     for part in parts {
         match part.split_whitespace().collect::<Vec<_>>()[..] {
@@ -303,6 +307,14 @@ pub(super) fn parse_xbits(value: &str, number: &mut dyn FnMut(&str) -> u32) -> R
     Ok(Some(StateOption { scope, command, bits, expire }))
 }
 
+/// Returns the number of a bit of hosts, which xbits and hostbits share.
+fn host_bit(name: &str, number: &mut dyn FnMut(&str) -> u32) -> Result<Vec<u32>, String> {
+    if name.is_empty() || name.contains('|') {
+        return Err(format!("{name}: not a name of a bit"));
+    }
+    bits(&format!("x:{name}"), number)
+}
+
 /// Parses hostbits; `None` is `noalert`.
 pub(super) fn parse_hostbits(value: &str, number: &mut dyn FnMut(&str) -> u32) -> Result<Option<StateOption>, String> {
     let parts: Vec<_> = value.split(',').map(str::trim).collect();
@@ -313,7 +325,7 @@ pub(super) fn parse_hostbits(value: &str, number: &mut dyn FnMut(&str) -> u32) -
         _ => return Err(format!("{value}: write COMMAND,NAME,src or dst")),
     };
     let command = bit_command(command)?;
-    Ok(Some(StateOption { scope, command, bits: bits(&format!("x:{name}"), number)?, expire: 300 }))
+    Ok(Some(StateOption { scope, command, bits: host_bit(name, number)?, expire: 300 }))
 }
 
 pub(super) fn parse_flowint(value: &str, number: &mut dyn FnMut(&str) -> u32) -> Result<IntegerOption, String> {
@@ -393,7 +405,7 @@ pub(super) fn parse_threshold(value: &str, filter: bool) -> Result<Threshold, St
             return Err(format!("{value}: backoff needs track by_flow and a multiplier in place of seconds"));
         }
         let multiplier = multiplier.take().ok_or_else(|| missing("multiplier from 2 to 65535"))?;
-        (kind, seconds) = (Some(ThresholdKind::Backoff { multiplier }), Some(u32::MAX));
+        (kind, seconds) = (Some(ThresholdKind::Backoff { multiplier }), Some(BACKOFF_SECONDS));
     }
     if multiplier.is_some() {
         return Err(format!("{value}: only backoff has a multiplier"));

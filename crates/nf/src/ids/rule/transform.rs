@@ -9,6 +9,9 @@ use regex::bytes::{Regex, RegexBuilder};
 use ring::digest;
 use std::borrow::Cow;
 
+/// Most bytes of the result of a decompression.
+const MAX_DECOMPRESSED: usize = 1 << 20;
+
 /// A change of a buffer before it is inspected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::ids) enum Transform {
@@ -151,8 +154,8 @@ impl Transform {
         let max_size = || {
             let [max] = named(value, ["max-size"])?;
             match max.map_or(Ok(1024), number)? {
-                0 => Err("max-size 0: write 1 or more".to_owned()),
-                max => Ok(max),
+                max if (1..=MAX_DECOMPRESSED).contains(&max) => Ok(max),
+                max => Err(format!("max-size {max}: write 1 to {MAX_DECOMPRESSED} bytes")),
             }
         };
         Ok(Some(match name {
