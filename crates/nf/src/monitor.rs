@@ -37,8 +37,7 @@ const AGEING_PARTS: usize = 1000;
 impl Nf for Monitor {
     type Settings = Settings;
     const KIND: &'static str = "monitor";
-    const ABOUT: &'static str =
-        "Counts packets and bytes of every unidirectional IPv4 and IPv6 flow and lists the largest; all packets pass.";
+    const ABOUT: &'static str = "Counts packets and bytes of every flow, lists the largest flows or addresses, and exports flows by IPFIX; all packets pass.";
     const SPREAD: Spread = Spread::Symmetric;
     const EXAMPLE: &'static str = "flows = 1000000\ntop = 20";
 

@@ -12,8 +12,8 @@ pub(super) struct HeavyHitter<V> {
     pub(super) error: u64,
     /// Lower bound of its packets: those of `bytes - error`.
     pub(super) packets: u64,
-    /// Value that was added with the last packets.
-    pub(super) last: V,
+    /// Value of the key.
+    pub(super) value: V,
 }
 
 /// Counters of the keys with most bytes, by the algorithm of Misra and Gries ("Finding repeated elements", 1982), with
@@ -31,18 +31,18 @@ pub(super) struct HeavyHitters<K, V> {
     bounds: Vec<u64>,
 }
 
-impl<K: Copy + Eq + Hash, V: Copy> HeavyHitters<K, V> {
+impl<K: Copy + Eq + Hash, V: Copy + Default> HeavyHitters<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
         HeavyHitters { capacity, counters: HashMap::new(), absent: 0, bounds: vec![] }
     }
 
-    /// Counts packets of a key.
-    pub(super) fn add(&mut self, key: K, bytes: u64, packets: u64, last: V) {
-        let absent = HeavyHitter { bytes: self.absent, error: self.absent, packets: 0, last };
+    /// Counts packets of a key and updates its value, which is the default before.
+    pub(super) fn add(&mut self, key: K, bytes: u64, packets: u64, update: impl FnOnce(&mut V)) {
+        let absent = HeavyHitter { bytes: self.absent, error: self.absent, packets: 0, value: V::default() };
         let counter = self.counters.entry(key).or_insert(absent);
         counter.bytes += bytes;
         counter.packets += packets;
-        counter.last = last;
+        update(&mut counter.value);
         if self.counters.len() > 2 * self.capacity {
             self.remove_smaller();
         }
@@ -81,7 +81,7 @@ mod tests {
             let mut heavy = HeavyHitters::new(capacity);
             let mut model = HashMap::<u32, (u64, u64)>::new();
             for &(key, bytes) in &packets {
-                heavy.add(key, bytes, 1, bytes);
+                heavy.add(key, bytes, 1, |last| *last = bytes);
                 let flow = model.entry(key).or_default();
                 *flow = (flow.0 + bytes, flow.1 + 1);
             }

@@ -67,7 +67,10 @@ impl TopFlows {
         match &mut self.keys {
             Keys::Flows(flows) => {
                 let [bytes, packets] = [directions.map(|d| d.bytes), directions.map(|d| d.packets)];
-                flows.add(tuple, bytes.iter().sum(), packets.iter().sum(), rtt);
+                // a connection that continues after its flow has ended has no handshake
+                flows.add(tuple, bytes.iter().sum(), packets.iter().sum(), |known| {
+                    *known = RoundTripTime { client: rtt.client.or(known.client), server: rtt.server.or(known.server) };
+                });
             }
             Keys::Sources(hosts) => add_both(hosts, [tuple.src, tuple.dst], directions),
             Keys::Destinations(hosts) => add_both(hosts, [tuple.dst, tuple.src], directions),
@@ -102,7 +105,7 @@ impl TopFlows {
         self.table.publish(rows);
     }
 
-    fn largest<K: Copy + Eq + Hash + Ord, V: Copy>(
+    fn largest<K: Copy + Eq + Hash + Ord, V: Copy + Default>(
         &self,
         keys: &HeavyHitters<K, V>,
         cells: impl Fn(&K, V) -> Vec<String>,
@@ -112,7 +115,7 @@ impl TopFlows {
         all.truncate(self.rows);
         let row = |(key, counter): &(K, HeavyHitter<V>)| {
             let counts = [counter.bytes, counter.error, counter.packets].map(|count| count.to_string());
-            (counter.bytes, counts.into_iter().chain(cells(key, counter.last)).collect())
+            (counter.bytes, counts.into_iter().chain(cells(key, counter.value)).collect())
         };
         all.iter().map(row).collect()
     }
@@ -122,7 +125,7 @@ impl TopFlows {
 fn add_both(hosts: &mut HeavyHitters<IpAddr, ()>, addresses: [IpAddr; 2], directions: [DirectionCounts; 2]) {
     for (address, DirectionCounts { packets, bytes }) in addresses.into_iter().zip(directions) {
         if packets != 0 {
-            hosts.add(address, bytes, packets, ());
+            hosts.add(address, bytes, packets, |()| ());
         }
     }
 }
