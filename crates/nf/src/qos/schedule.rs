@@ -59,16 +59,19 @@ impl Nf for Schedule {
         let plan = settings.plan()?;
         let matches = Classes::new(settings.classes().iter().map(|class| (class.name(), class.matches())))?;
         let capacity = plan.subscribers;
-        let table = FlowTable::new(&TableSettings::new(capacity as usize)).map_err(|e: tables::flow::Error| {
+        let invalid = |e: &dyn std::error::Error| {
             let remedy = format!("write 1 to {CAPACITY_MOST}, as memory permits");
             Diagnostic::new(e.to_string()).key("subscribers").value(capacity).remedy(remedy)
-        })?;
+        };
+        let table = FlowTable::new(&TableSettings::new(capacity as usize)).map_err(|e| invalid(&e))?;
+        let mut scheduler = Scheduler::new(plan.port, plan.limits, plan.ranks, plan.packets);
+        scheduler.reserve(capacity as usize).map_err(|e| invalid(&e))?;
         Ok(ScheduleNode {
             matches,
             last_class: plan.queues.len().saturating_sub(1),
             queues: plan.queues,
             sent: plan.names.iter().map(|name| (name.clone(), Arc::default())).collect(),
-            scheduler: Scheduler::new(plan.port, plan.limits, plan.ranks, plan.packets),
+            scheduler,
             held: HoldSlab::default(),
             structure: plan.structure,
             replaced: vec![],

@@ -4,7 +4,7 @@ use crate::qos::pacer::{NextAt, Pacer};
 use crate::qos::queue::{ClassQueue, DropReason, Host, Largest, Parameters};
 use crate::qos::subscriber::SubscriberKey;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, TryReserveError, VecDeque};
 use tables::prefetch_value;
 
 /// Time in nanoseconds for which a queue or a subscriber is kept after its last packet.
@@ -139,6 +139,11 @@ impl Scheduler {
     pub(super) fn take(&mut self) -> Self {
         let empty = Scheduler::new(self.port, self.limits, self.ranks.clone(), self.limit);
         core::mem::replace(self, empty)
+    }
+
+    /// Reserves address space for this number of subscribers, so that none are copied when there are more.
+    pub(super) fn reserve(&mut self, subscribers: usize) -> Result<(), TryReserveError> {
+        self.subscribers.try_reserve_exact(subscribers)
     }
 
     /// Takes the packets and subscribers of another scheduler whose classes have the same priorities.
