@@ -252,19 +252,24 @@ impl Capacity {
         errors
     }
 
+    /// Returns the CPUs that run VNFs: all but those of the switch.
+    fn cpus_of_vnfs(&self) -> u64 {
+        self.server.cpus.saturating_sub(self.switch.cpus).max(1)
+    }
+
     /// Returns the most VNFs of a port that have a CPU each near it, min{c/(d·e), b}: c CPUs of d sockets with e ports
     /// each, and b VNFs per port (IEEE Internet Computing 2016).
     #[must_use]
     pub fn vnfs_of_port(&self) -> u64 {
-        let Server { cpus, sockets, ports, ports_per_socket, vnfs_per_port, .. } = self.server;
+        let Server { sockets, ports, ports_per_socket, vnfs_per_port, .. } = self.server;
         let ports_per_socket = ports_per_socket.unwrap_or_else(|| ports.div_ceil(sockets));
-        (cpus / (sockets * ports_per_socket)).min(vnfs_per_port)
+        (self.cpus_of_vnfs() / (sockets * ports_per_socket)).min(vnfs_per_port)
     }
 
     /// Returns the most VNFs that have a CPU each, min{a·b, c}, with a ports (as above).
     #[must_use]
     pub fn vnfs_of_server(&self) -> u64 {
-        self.vnfs_at_most().min(self.server.cpus)
+        self.vnfs_at_most().min(self.cpus_of_vnfs())
     }
 
     /// Returns the most VNFs that the ports can have.
@@ -303,7 +308,7 @@ impl Capacity {
     pub fn estimate(&self, vnfs: u64, frame: u64) -> Estimate {
         let vnfs = vnfs.max(1);
         let line = self.line_rate(self.server.ports.min(vnfs), frame);
-        let cpus = self.server.cpus.saturating_sub(self.switch.cpus).max(1);
+        let cpus = self.cpus_of_vnfs();
         // on the CPU with most of them
         let sharing = vnfs.div_ceil(cpus);
         let (of_cpu, slice) = (self.rate_of_cpu(), self.vnf.slice_ms / 1e3);
@@ -335,21 +340,23 @@ impl Capacity {
         Estimate { vnfs, frame, throughput_pps, limit, loss_at_line_rate: (1.0 - forwarded / line).max(0.0) }
     }
 
-    /// Returns the fewest and the most VNFs that forward the rate of all ports with no more than the loss allowed, or
-    /// `None` if no number does.
+    /// Returns the numbers of VNFs that forward the rate of all ports with no more than the loss allowed, as ranges with both
+    /// ends. There may be several: more VNFs that share CPUs each have less traffic, for which their queues may suffice.
     #[must_use]
-    pub fn vnfs_at_line_rate(&self, frame: u64) -> Option<(u64, u64)> {
+    pub fn vnfs_at_line_rate(&self, frame: u64) -> Vec<(u64, u64)> {
         let line = self.line_rate(self.server.ports, frame);
-        // beyond that each CPU has more VNFs of equal or lower rate
-        let most = self.vnfs_at_most();
         let suffices = |vnfs: u64| {
-            let of = self.estimate(vnfs, frame);
             let offered = self.line_rate(self.server.ports.min(vnfs), frame);
-            offered >= line && of.loss_at_line_rate <= self.traffic.loss + 1e-12
+            offered >= line && self.estimate(vnfs, frame).loss_at_line_rate <= self.traffic.loss + 1e-12
         };
-        let mut numbers = (1..=most.min(MOST)).filter(|vnfs| suffices(*vnfs));
-        let first = numbers.next()?;
-        Some((first, numbers.next_back().unwrap_or(first)))
+        let mut ranges: Vec<(u64, u64)> = vec![];
+        for vnfs in (1..=self.vnfs_at_most().min(MOST)).filter(|vnfs| suffices(*vnfs)) {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == vnfs => *last = vnfs,
+                _ => ranges.push((vnfs, vnfs)),
+            }
+        }
+        ranges
     }
 
     /// Returns the packets per second with the forwarding of all VNFs in one table of the host.

@@ -27,7 +27,7 @@ separate cores while there are enough; the first of several CPUs is reserved for
 Examples:
   bondstone plan edge.toml
   bondstone plan edge.toml --place worst
-  bondstone plan --capacity examples/server.toml
+  bondstone plan --capacity examples/capacity/server.toml
   bondstone run edge.toml --place random --seed 7")]
 pub(crate) struct Plan {
     /// Chain file.

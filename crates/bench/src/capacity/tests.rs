@@ -22,6 +22,9 @@ fn bounds_are_those_of_the_study() {
     // all ports near one socket: the other 16 CPUs are remote
     let remote = with(|capacity| capacity.server.ports_per_socket = Some(4));
     assert_eq!(remote.vnfs_of_port(), 4);
+    // of 32 CPUs, 30 run VNFs
+    let switch = with(|capacity| (capacity.switch.cpus, capacity.switch.cycles) = (2, 100.0));
+    assert_eq!((switch.vnfs_of_port(), switch.vnfs_of_server()), (7, 30));
     let few = with(|capacity| capacity.server.vnfs_per_port = 4);
     assert_eq!((few.vnfs_of_port(), few.vnfs_of_server()), (4, 16));
 }
@@ -62,13 +65,15 @@ fn loss_agrees_with_the_throughput() {
 fn numbers_of_vnfs_at_line_rate() {
     // 59.5 Mpps need six VNFs of 10 Mpps; with more than the 32 CPUs the queues of those that wait overflow
     let capacity = parse(FILE).unwrap();
-    assert_eq!(capacity.vnfs_at_line_rate(64), Some((6, 32)));
-    // one port: each of 63 VNFs gets 236,000 packets per second, 709 of them in a slice of another one
+    assert_eq!(capacity.vnfs_at_line_rate(64), [(6, 32)]);
+    // one port: each of 44 VNFs gets 338,000 packets per second, 1015 of them in a slice of another one
     let one_port = with(|capacity| capacity.server.ports = 1);
-    assert_eq!(one_port.vnfs_at_line_rate(64), Some((2, 63)));
-    assert_eq!(one_port.vnfs_at_line_rate(1518), Some((1, 63)));
+    assert_eq!(one_port.vnfs_at_line_rate(64), [(2, 32), (44, 63)]);
+    assert_eq!(one_port.vnfs_at_line_rate(1518), [(1, 63)]);
     let slow = with(|capacity| capacity.vnf.cycles = 10_000.0);
-    assert_eq!(slow.vnfs_at_line_rate(64), None);
+    assert_eq!(slow.vnfs_at_line_rate(64), []);
+    // 18.1 Mpps: 33 VNFs get 549,000 each, of which two on a CPU lose; from 54 on 1024 or fewer arrive in a slice
+    assert_eq!(with(|capacity| capacity.vnf.cycles = 20.0).vnfs_at_line_rate(256), [(4, 32), (54, 64)]);
     let split = with(|capacity| capacity.split = Some(Split { cycles: 2000.0 }));
     assert_eq!(split.split_throughput(64), Some(32_000_000.0));
     assert_eq!(split.split_throughput(1518).map(f64::round), Some(3_250_975.0));

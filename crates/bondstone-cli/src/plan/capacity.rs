@@ -16,8 +16,8 @@ struct Frame {
     line_rate_pps: f64,
     /// One VNF.
     one: Estimate,
-    /// Fewest and most VNFs that forward the rate of all ports with the loss allowed.
-    vnfs_at_line_rate: Option<(u64, u64)>,
+    /// Ranges of the numbers of VNFs that forward the rate of all ports with the loss allowed.
+    vnfs_at_line_rate: Vec<(u64, u64)>,
     /// As many VNFs as the ports can have.
     all: Estimate,
 }
@@ -117,18 +117,16 @@ pub(super) fn run(file: &Path, json: bool) -> anyhow::Result<Exit> {
         "VNFs with a CPU each: {vnfs_per_port} per port, min{{c/(d e), b}}; {vnfs_per_server} in all, min{{a b, c}}"
     )?;
     writeln!(out, "(a ports of b vNICs, e of them per socket; c CPUs of d sockets)\n")?;
-    let loss = server.traffic.loss * 100.0;
+    let loss = (server.traffic.loss * 1e8).round() / 1e6;
     writeln!(out, "at the rate of all ports, loss up to {loss} %:")?;
     let all = format!("loss of {}", server.vnfs_at_most());
     let mut table = Table::new(&["frame", "Mpps", "one VNF, Mpps", "VNFs", &all, "limited by"]);
     for Frame { frame, line_rate_pps, one, vnfs_at_line_rate, all } in &frames {
-        let range = match vnfs_at_line_rate {
-            Some((first, last)) => format!("{first} to {last}"),
-            None => "none".to_owned(),
-        };
+        let ranges: Vec<_> = vnfs_at_line_rate.iter().map(|(first, last)| format!("{first} to {last}")).collect();
+        let ranges = if ranges.is_empty() { "none".to_owned() } else { ranges.join(", ") };
         let lost = format!("{:.1} %", all.loss_at_line_rate * 100.0);
         let [line, one] = [*line_rate_pps, one.throughput_pps].map(mpps);
-        table.row([frame.to_string(), line, one, range, lost, all.limit.name().to_owned()]);
+        table.row([frame.to_string(), line, one, ranges, lost, all.limit.name().to_owned()]);
     }
     writeln!(out, "{table}\nthroughput without loss, Mpps:")?;
     let sizes: Vec<String> = server.traffic.frames.iter().map(|frame| format!("{frame} B")).collect();
