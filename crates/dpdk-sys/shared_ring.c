@@ -15,6 +15,8 @@ struct bs_region {
 	uint64_t magic, size;
 	uint32_t queues, pool_size;
 	uint64_t freed, ring[BS_MAX_QUEUES][RINGS];
+	/* By queue: 1 if the client waits for packets. */
+	struct { uint32_t flag; } __rte_cache_aligned waits[BS_MAX_QUEUES];
 	/* The pool that buffers name while the client may hold them: freeing one enqueues it on the `freed` ring. */
 	struct rte_mempool proxy;
 };
@@ -105,6 +107,14 @@ struct rte_mbuf *bs_client_alloc(struct bs_region *r, unsigned queue)
 {
 	void *m = NULL;
 	return rte_ring_sc_dequeue(ring(r, r->ring[queue][REFILL]), &m) == 0 ? m : NULL;
+}
+/* The client polls once more after it has said that it waits, so that packets sent before are seen. */
+void bs_client_set_waiting(struct bs_region *r, unsigned queue, int waits) { __atomic_store_n(&r->waits[queue].flag, waits, __ATOMIC_SEQ_CST); }
+int bs_server_has_to_wake(struct bs_region *r, unsigned queue)
+{
+	/* packets are visible before the flag is read */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return __atomic_load_n(&r->waits[queue].flag, __ATOMIC_RELAXED) != 0 && __atomic_exchange_n(&r->waits[queue].flag, 0, __ATOMIC_RELAXED) != 0;
 }
 int bs_server_has_freed(struct bs_region *r) { return !rte_ring_empty(ring(r, r->freed)); }
 unsigned bs_server_take_freed(struct bs_region *r, struct rte_mbuf **at, unsigned n)

@@ -123,12 +123,15 @@ unsigned bs_server_send(struct bs_region *region, unsigned queue, struct rte_mbu
 unsigned bs_server_receive(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
 unsigned bs_server_refill_count(struct bs_region *region, unsigned queue);
 unsigned bs_server_refill(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
+/* Returns 1 if the client waits for packets of the queue and is to be woken; then 0 until it waits again. */
+int bs_server_has_to_wake(struct bs_region *region, unsigned queue);
 int bs_server_has_freed(struct bs_region *region);
 unsigned bs_server_take_freed(struct bs_region *region, struct rte_mbuf **at, unsigned n);
 /* Client. */
 unsigned bs_client_room(struct bs_region *region, unsigned queue);
 unsigned bs_client_receive(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
 unsigned bs_client_send(struct bs_region *region, unsigned queue, struct rte_mbuf **at, unsigned n);
+void bs_client_set_waiting(struct bs_region *region, unsigned queue, int waits);
 /* Returns an empty buffer from the refill ring, or NULL. */
 struct rte_mbuf *bs_client_alloc(struct bs_region *region, unsigned queue);
 /* Returns all outstanding buffers to the pool, after the client has ended. */

@@ -10,7 +10,7 @@ use crate::{Mempool, Result, check};
 use core::ptr::NonNull;
 use dpdk_sys as sys;
 use packet::{BURST, Batch, HEADROOM, Mbuf, Packet, Pool, TIMESTAMP_FLAG};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::{
@@ -36,6 +36,8 @@ const REGION_STRIDE: usize = 1 << 26;
 const MAX_SEGMENTS: usize = 128;
 /// Most files that back these segments; the kernel passes at most 253 descriptors in a message (`SCM_MAX_FD`).
 const MAX_FILES: usize = 64;
+/// Most files of a message: the region, those of the pool, and one for each queue.
+const MAX_SHARED: usize = MAX_FILES + RingServer::MAX_QUEUES;
 /// First bytes of the message that refuses a client; the reason follows.
 const REFUSAL_PREFIX: &str = "refused:";
 /// Pause after `accept` has failed.
@@ -89,6 +91,8 @@ struct ServerState {
 struct Region {
     base: NonNull<sys::bs_region>,
     size: usize,
+    /// Wake a client that waits for packets, by queue.
+    wakes: Vec<OwnedFd>,
     /// Buffers that the client may hold.
     outstanding: AtomicUsize,
     /// Held while taking buffers from the ring of freed buffers.
@@ -234,7 +238,10 @@ impl ServerState {
             .map(|at| map_fixed(at, size, &file, 0))
             .find(|mapped| !matches!(mapped, Err(rustix::io::Errno::EXIST)));
         let base = base.ok_or_else(|| io::Error::other("no free address range for the region"))??;
-        let region = Region { base: base.cast(), size, outstanding: AtomicUsize::new(0), freed_lock: Mutex::new(()) };
+        let wake = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wakes = (0..queues).map(|_| wake()).collect::<rustix::io::Result<_>>()?;
+        let (base, outstanding) = (base.cast(), AtomicUsize::new(0));
+        let region = Region { base, size, wakes, outstanding, freed_lock: Mutex::new(()) };
         // SAFETY: zeroed memory of that size, not shared yet.
         let rc = unsafe { sys::bs_region_init(region.base.as_ptr(), queues, depth, max_outstanding) };
         check(|| "creating shared-memory rings".into(), rc).map_err(io::Error::other)?;
@@ -248,13 +255,15 @@ impl ServerState {
         let message: Vec<u8> = std::iter::once(own).chain(all).flatten().flat_map(u64::to_ne_bytes).collect();
         // SAFETY: DPDK's descriptors, which stay open as long as the pool's memory.
         let pool_files = fds.iter().map(|&fd| unsafe { BorrowedFd::borrow_raw(fd) });
-        let files: Vec<BorrowedFd<'_>> = std::iter::once(file.as_fd()).chain(pool_files).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+        let wakes = region.wakes.iter().map(AsFd::as_fd);
+        let files: Vec<BorrowedFd<'_>> = std::iter::once(file.as_fd()).chain(pool_files).chain(wakes).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SHARED))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&files)) {
-            let n = files.len();
+            let n = fds.len();
             return Err(io::Error::other(format!(
-                "the pool is backed by {n} files; at most {MAX_FILES} can be shared"
+                "the pool is backed by {n} files; at most {} can be shared",
+                MAX_SHARED - 1 - self.queues
             )));
         }
         sendmsg(client, &[IoSlice::new(&message)], &mut control, SendFlags::NOSIGNAL)?;
@@ -355,6 +364,9 @@ impl ServerTx {
             debug_assert_eq!(sent, n);
             batch.forget_front(n);
         }
+        if n != 0 {
+            region.wake(queue);
+        }
         *all += bytes;
         n
     }
@@ -401,6 +413,18 @@ impl ServerRx {
 }
 
 impl Region {
+    /// Wakes the client if it waits for packets of the queue.
+    #[inline(always)]
+    fn wake(&self, queue: u32) {
+        // SAFETY: the region is mapped.
+        if unsafe { sys::bs_server_has_to_wake(self.base.as_ptr(), queue) } != 0
+            && let Some(wake) = self.wakes.get(queue as usize)
+        {
+            // errors: it has been woken many times and has not read any
+            let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+        }
+    }
+
     /// Returns the buffers that the client has freed to the pool.
     fn reclaim_freed(&self, pool: &Mempool) {
         // SAFETY: the region is mapped.
@@ -471,6 +495,8 @@ pub struct RingClient {
     /// Never dropped: the kernel closes it when the process ends, which tells the server that the client holds no
     /// buffers.
     _server: ManuallyDrop<UnixStream>,
+    /// Become readable when packets arrive for which the process waits, by queue.
+    wakes: Vec<OwnedFd>,
     queues: QueueSet,
 }
 
@@ -492,10 +518,10 @@ impl RingClient {
         const WORDS: usize = 4;
         let server = UnixStream::connect(socket)?;
         let mut bytes = vec![0; (MAX_SEGMENTS + 1) * WORDS * 8];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_SHARED))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = recvmsg(&server, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        let files: Vec<OwnedFd> = control
+        let mut files: Vec<OwnedFd> = control
             .drain()
             .filter_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(files) => Some(files),
@@ -526,8 +552,9 @@ impl RingClient {
             return Err(io::Error::other("the server is another program, or another version of this one"));
         }
         // SAFETY: as above.
-        let queues = QueueSet::new(unsafe { sys::bs_region_queues(base.as_ptr()) } as usize);
-        Ok(Arc::new(RingClient { base, _server: ManuallyDrop::new(server), queues }))
+        let queues = unsafe { sys::bs_region_queues(base.as_ptr()) } as usize;
+        let wakes = files.split_off(files.len().saturating_sub(queues));
+        Ok(Arc::new(RingClient { base, _server: ManuallyDrop::new(server), wakes, queues: QueueSet::new(queues) }))
     }
 
     /// Returns both ends of a queue.
@@ -577,6 +604,20 @@ impl ClientRx {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+impl ClientRx {
+    /// Returns a file that becomes readable when packets arrive after [`enable_rx_interrupt`](Self::enable_rx_interrupt).
+    #[must_use]
+    pub fn rx_interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.client.wakes.get(self.queue as usize).map(AsFd::as_fd)
+    }
+
+    /// Switches interrupts on until one is raised, or off. Packets that arrived before raise none.
+    pub fn enable_rx_interrupt(&mut self, on: bool) {
+        // SAFETY: the region stays mapped.
+        unsafe { sys::bs_client_set_waiting(self.client.base.as_ptr(), self.queue, on.into()) };
     }
 }
 

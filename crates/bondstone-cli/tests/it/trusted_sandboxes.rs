@@ -1,6 +1,10 @@
 //! NFs in sandboxes with memif or shared-memory rings: the same guarantees as with vhost-user, for trusted NFs.
 
-use crate::common::sandboxed_run::{SandboxedRun, demo, is_flowing, leftovers_of, possible, run, until};
+use crate::common::gateway::{accounted, plug, start};
+use crate::common::namespace::{self, Namespace, done};
+use crate::common::sandboxed_run::{
+    SandboxedRun, demo, is_flowing, leftovers_of, possible, run, sandbox_processes, until,
+};
 use crate::common::{Said, Scratch, Summary};
 use rustix::process::Signal;
 use std::process::Command;
@@ -82,6 +86,48 @@ fn packets_and_counts_do_not_depend_on_the_sandbox() {
         }
         assert_eq!(frames(&name), frames("plain"), "{name}");
     }
+}
+
+/// Returns how often the threads of a process have slept.
+fn sleeps(process: u32) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+    let of = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |number| number.trim().parse::<u64>().unwrap())
+    };
+    threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("status")).ok()).map(of).sum()
+}
+
+/// A process that shares its CPU sleeps without packets, and is woken by them.
+#[test]
+fn an_idle_process_sleeps_until_packets_arrive() {
+    let _alone = crate::common::alone();
+    if !possible("process") || !namespace::possible(&["ping"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = scratch.write(
+        "idle.toml",
+        "bondstone = 1\nport.a.device = \"tap:a0\"\nport.b.device = \"tap:b0\"\n[nf.far]\nkind = \"count\"\n\
+         isolation = \"process\"\n[sandbox.far]\ntransport = \"rings\"\nidle = \"sleep\"\n\
+         [[chain]]\npath = [\"a\", \"far\", \"b\"]\n[[chain]]\npath = [\"b\", \"far\", \"a\"]\n",
+    );
+    let [near, far, between] = ["near", "far", "m"].map(|n| Namespace::new(&format!("idle-{n}")));
+    let running = start(&between, &file);
+    plug(&between, "a0", &near, &["192.0.2.1/24"]);
+    plug(&between, "b0", &far, &["192.0.2.2/24"]);
+    let ping = ["-n", "-c", "20", "-i", "0.05", "-w", "100", "192.0.2.2"];
+    done(near.command("ping").args(ping));
+    let [process] = sandbox_processes(running.id())[..] else { panic!("{:?}", sandbox_processes(running.id())) };
+    let before = sleeps(process);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    // timers wake it a thousand times per second; sleeps of 50 us would be more than ten thousand
+    let slept = sleeps(process) - before;
+    assert!((1..5000).contains(&slept), "{slept} sleeps per second");
+    done(near.command("ping").args(ping));
+    let summary = running.terminate().summary(130);
+    accounted(&summary);
+    assert!(summary.sandbox("far").number("/received") >= 80, "{}", summary.0);
 }
 
 /// Both directions of a chain, and an output that leaves by an edge: three crossings.

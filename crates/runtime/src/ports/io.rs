@@ -4,6 +4,7 @@ use crate::occupancy::Occupancy;
 use dpdk::{RxQueue, TxQueue};
 use graph::{Counter, Named, Numbered};
 use packet::Batch;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 /// The next frame of a source, by its time.
@@ -56,6 +57,14 @@ pub trait Receive: Send {
     fn queue(&self) -> Option<Occupancy> {
         None
     }
+
+    /// Returns a file that becomes readable when packets arrive while interrupts are on; `None` if the source has none.
+    fn rx_interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Switches rx interrupts on or off. Packets that arrived before raise none.
+    fn enable_rx_interrupt(&mut self, _on: bool) {}
 
     /// Returns its place between port and cores.
     fn kind(&self) -> SourceKind {

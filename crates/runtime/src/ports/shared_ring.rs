@@ -6,6 +6,7 @@ use dpdk::{ClientRx, ClientTx, Mempool, RingClient, RingServer, ServerRx, Server
 use packet::Batch;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,6 +89,12 @@ impl Receive for ClientRx {
     }
     fn bytes(&self) -> u64 {
         ClientRx::bytes(self)
+    }
+    fn rx_interrupt(&self) -> Option<BorrowedFd<'_>> {
+        ClientRx::rx_interrupt(self)
+    }
+    fn enable_rx_interrupt(&mut self, on: bool) {
+        ClientRx::enable_rx_interrupt(self, on);
     }
 }
 

@@ -46,13 +46,14 @@ impl Input {
     pub(super) fn rx_interrupt(&self) -> Option<BorrowedFd<'_>> {
         match &self.rx {
             RxPort::Device(queue) => queue.rx_interrupt(),
-            RxPort::Other(_) => None,
+            RxPort::Other(source) => source.rx_interrupt(),
         }
     }
 
     pub(super) fn enable_rx_interrupt(&mut self, on: bool) {
-        if let RxPort::Device(queue) = &mut self.rx {
-            queue.enable_rx_interrupt(on);
+        match &mut self.rx {
+            RxPort::Device(queue) => queue.enable_rx_interrupt(on),
+            RxPort::Other(source) => source.enable_rx_interrupt(on),
         }
     }
 
