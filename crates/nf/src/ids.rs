@@ -261,6 +261,8 @@ graph::named_enum! {
         AlertsReject = "alerts_reject",
         Flows = "flows",
         NotReassembled = "not_reassembled",
+        /// Counts of thresholds and bits of hosts for which there was no room.
+        StateRefused = "state_refused",
         Replies = "replies",
         AppTruncated = "app_truncated",
         AppAbandoned = "app_abandoned",
@@ -289,6 +291,7 @@ struct IdsNode {
 impl IdsNode {
     fn publish_counts(&self) {
         self.counters[CounterId::NotReassembled].set(self.engine.not_reassembled);
+        self.counters[CounterId::StateRefused].set(self.engine.state_refused());
         let statistics = self.engine.app_statistics();
         self.counters[CounterId::AppTruncated].set(statistics.truncated());
         self.counters[CounterId::AppAbandoned].set(statistics.abandoned());

@@ -141,6 +141,8 @@ pub(super) struct Engine {
 struct Xbits {
     until: HashMap<XbitKey, Duration>,
     next_search: Duration,
+    /// Bits for which there was no room.
+    refused: u64,
 }
 
 impl Xbits {
@@ -155,6 +157,8 @@ impl Xbits {
         }
         if self.until.len() < MAX_XBITS || self.until.contains_key(&key) {
             self.until.insert(key, now + Duration::from_secs(expire.into()));
+        } else {
+            self.refused += 1;
         }
     }
 }
@@ -189,10 +193,16 @@ impl Engine {
             std::mem::swap(&mut self.thresholds, &mut old.thresholds);
             std::mem::swap(&mut self.fragments, &mut old.fragments);
             std::mem::swap(&mut self.xbits, &mut old.xbits);
+            (self.thresholds.refused, self.xbits.refused) = (0, 0);
             // parsers of flows refer to them
             std::mem::swap(&mut self.app.statistics, &mut old.app.statistics);
             self.app.statistics.restart();
         }
+    }
+
+    /// Returns the number of counts of thresholds and of bits of hosts for which there was no room.
+    pub(super) fn state_refused(&self) -> u64 {
+        self.thresholds.refused + self.xbits.refused
     }
 
     pub(super) fn rule(&self, n: u32) -> Option<&Rule> {

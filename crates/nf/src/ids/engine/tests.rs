@@ -183,6 +183,35 @@ fn finds_contents_across_segments_out_of_order() {
     assert_eq!(alerts.len(), 1);
 }
 
+/// Returns the rules that alert in prevent mode for a text in segments of `len` bytes.
+fn sids_of_segments(rules: &str, text: &[u8], len: usize) -> Vec<u32> {
+    let mut engine = engine(rules, Options { prevent: true, checksums: false, ..options() });
+    let mut alerts = vec![];
+    let segment = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 80).flags(TcpFlags::ACK);
+    let data = text.chunks(len).enumerate();
+    let frames = data.map(|(n, bytes)| segment.clone().seq(100 + (n * len) as u32).payload(bytes).to_vec());
+    for frame in connection(80).into_iter().chain(frames) {
+        engine.inspect_frame(Duration::ZERO, &frame, &mut alerts);
+    }
+    engine.finish(Duration::ZERO, &mut alerts);
+    alerts.iter().map(|alert| engine.rule(alert.rule).unwrap().sid).collect()
+}
+
+/// Numbers and Base64 behind a content may be in other segments.
+#[test]
+fn reads_behind_contents_in_segments_of_any_length() {
+    let rules = "alert tcp any any -> any 80 (content:\"LEN=\"; byte_test:1,>,0x40,0,relative; sid:1;)\n\
+                 alert tcp any any -> any 80 (content:\"LEN=\"; byte_extract:1,0,n,relative; sid:2;)\n\
+                 alert tcp any any -> any 80 (content:\"LEN=\"; byte_jump:1,1,relative,string,dec; sid:3;)\n\
+                 alert tcp any any -> any 80 (content:\"d=\"; base64_decode:relative; base64_data; content:\"foo\"; sid:4;)";
+    let text = b"a LEN=Z1 d=Zm9v and more";
+    for len in 1..=text.len() {
+        let mut sids = sids_of_segments(rules, text, len);
+        sids.sort_unstable();
+        assert_eq!(sids, [1, 2, 3, 4], "segments of {len} bytes");
+    }
+}
+
 /// However small the segments are, a content is found in prevent mode, once for each time that it is there.
 #[test]
 fn finds_contents_in_segments_of_any_length() {
@@ -191,22 +220,42 @@ fn finds_contents_in_segments_of_any_length() {
                 alert tcp any any -> any 80 (content:\"den\"; content:\"forb\"; sid:3;)";
     let text = b"GET forbidden or not, forbidden.";
     for len in 1..=text.len() {
-        let mut engine = engine(rule, Options { prevent: true, checksums: false, ..options() });
-        let mut alerts = vec![];
-        let segment = build::tcp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 80).flags(TcpFlags::ACK);
-        let data = text.chunks(len).enumerate();
-        let frames = data.map(|(n, bytes)| segment.clone().seq(100 + (n * len) as u32).payload(bytes).to_vec());
-        for frame in connection(80).into_iter().chain(frames) {
-            engine.inspect_frame(Duration::ZERO, &frame, &mut alerts);
-        }
-        engine.finish(Duration::ZERO, &mut alerts);
-        let count = |sid| alerts.iter().filter(|alert| engine.rule(alert.rule).unwrap().sid == sid).count();
+        let sids = sids_of_segments(rule, text, len);
+        let count = |sid| sids.iter().filter(|other| **other == sid).count();
         // a chunk with both is one match
         let [first, second] = [4, 22].map(|at| (at + 8) / len);
         let expected = if first == second { 1 } else { 2 };
         assert_eq!((count(1), count(2)), (expected, expected), "segments of {len} bytes");
         assert!(count(3) >= 1, "segments of {len} bytes");
     }
+}
+
+#[test]
+fn counts_state_without_room() {
+    let rules = "alert udp any any -> any 1 (threshold:type both, track by_src, count 2, seconds 60; sid:1;)\n\
+                 alert udp any any -> any 2 (xbits:set,x,track ip_src; sid:2;)";
+    let mut engine = engine(rules, Options { checksums: false, ..options() });
+    for port in [1, 2] {
+        for n in 0..=65_536_u32 {
+            let frame = build::udp4((0x0a00_0000 + n).to_be_bytes(), [192, 0, 2, 1], 4000, port).to_vec();
+            engine.inspect_frame(Duration::ZERO, &frame, &mut vec![]);
+        }
+        assert_eq!(engine.state_refused(), u64::from(port));
+    }
+}
+
+/// Between its alerts, `backoff` drops as well.
+#[test]
+fn backoff_drops_from_its_count_on() {
+    let rule =
+        "drop udp any any -> any any (threshold:type backoff, track by_flow, count 2, multiplier 2; dsize:1; sid:1;)";
+    let mut engine = engine(rule, Options { prevent: true, checksums: false, ..options() });
+    let mut alerts = vec![];
+    let frame = build::udp4([10, 0, 0, 1], [10, 0, 0, 2], 4000, 53).payload(b"x").to_vec();
+    let verdicts: Vec<_> =
+        (0..5).map(|n| engine.inspect_frame(Duration::from_secs(n), &frame, &mut alerts).unwrap()).collect();
+    assert_eq!(verdicts, [Verdict::Forward, Verdict::Drop, Verdict::Drop, Verdict::Drop, Verdict::Drop]);
+    assert_eq!(alerts.len(), 2);
 }
 
 #[test]

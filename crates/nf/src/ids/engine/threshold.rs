@@ -38,6 +38,8 @@ pub(super) enum Permission {
 pub(super) struct Thresholds {
     counts: HashMap<Key, Count>,
     next_search: Duration,
+    /// Matches for which there was no room for a count.
+    pub(super) refused: u64,
 }
 
 impl Thresholds {
@@ -63,6 +65,7 @@ impl Thresholds {
                 self.next_search = now + SEARCH_INTERVAL;
             }
             if self.counts.len() >= MAX_COUNTS {
+                self.refused += 1;
                 let is_reached = t.kind == ThresholdKind::Limit || t.count == 1;
                 let reports = is_reached && t.kind != ThresholdKind::DetectionFilter;
                 return if reports { Permission::Alert } else { Permission::Nothing };

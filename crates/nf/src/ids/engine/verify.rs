@@ -25,7 +25,8 @@ struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Matches the options from the end of the previous match on; `furthest` is the end of the furthest one.
+    /// Matches the options from the end of the previous match on; `furthest` is the end of the furthest one, or of
+    /// a number that was read.
     fn run(&mut self, list: &[Match], end: usize, furthest: usize) -> bool {
         let Some((option, rest)) = list.split_first() else {
             return self.repeated == 0 || furthest > self.repeated;
@@ -69,9 +70,9 @@ impl Verifier<'_> {
                 *negated && self.run(rest, end, furthest)
             }
             Match::ByteTest { field, operator, negated, value } => {
-                let Some((read, _)) = self.read(field, end) else { return false };
+                let Some((read, after)) = self.read(field, end) else { return false };
                 let value = value.value(self.variables) as u64;
-                operator.holds(read, value) != *negated && self.run(rest, end, furthest)
+                operator.holds(read, value) != *negated && self.run(rest, end, furthest.max(after))
             }
             Match::ByteJump { field, multiplier, align, from, post_offset } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
@@ -87,14 +88,15 @@ impl Verifier<'_> {
                         JumpFrom::End => len as i128,
                     };
                 let target = target.max(0);
-                target <= len as i128 && self.run(rest, target as usize, furthest)
+                // a target behind the bytes so far may be reached by further ones
+                target <= len as i128 && self.run(rest, target as usize, furthest.max(after).max(target as usize))
             }
             Match::ByteExtract { field, multiplier, align, variable } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
                 let value = read.wrapping_mul(*multiplier);
                 let value = value.checked_next_multiple_of(*align).unwrap_or(value);
                 self.set(*variable, value);
-                self.run(rest, after, furthest)
+                self.run(rest, after, furthest.max(after))
             }
             Match::ByteMath { field, operator, value, variable } => {
                 let Some((read, after)) = self.read(field, end) else { return false };
@@ -113,21 +115,29 @@ impl Verifier<'_> {
                     }
                 };
                 self.set(*variable, result);
-                self.run(rest, after, furthest)
+                self.run(rest, after, furthest.max(after))
             }
             Match::Base64Decode { bytes, offset, relative, options } => {
                 let from = if *relative { end } else { 0 } + offset;
-                let text = self.buffer.get(from..).unwrap_or_default();
+                let buffer = self.buffer;
+                let text = buffer.get(from..).unwrap_or_default();
                 let text = text.get(..*bytes).unwrap_or(text);
-                self.charge(text.len());
-                let decoded = decode_base64(text, Base64Mode::Rfc4648);
-                let mut inner =
-                    Verifier { buffer: &decoded, repeated: 0, variables: &mut *self.variables, steps: self.steps };
-                let matches = !decoded.is_empty() && inner.run(options, 0, 0);
-                self.steps = inner.steps;
-                matches && self.run(rest, end, furthest)
+                let repeated = text.get(..self.repeated.saturating_sub(from)).unwrap_or(text);
+                let has_new = repeated.len() < text.len() && !self.decoded(repeated, options);
+                let furthest = if has_new { furthest.max(from + text.len()) } else { furthest };
+                self.decoded(text, options) && self.run(rest, end, furthest)
             }
         }
+    }
+
+    /// Returns true if the options match the bytes that Base64 stands for.
+    fn decoded(&mut self, text: &[u8], options: &[Match]) -> bool {
+        self.charge(text.len());
+        let decoded = decode_base64(text, Base64Mode::Rfc4648);
+        let mut inner = Verifier { buffer: &decoded, repeated: 0, variables: &mut *self.variables, steps: self.steps };
+        let matches = !decoded.is_empty() && inner.run(options, 0, 0);
+        self.steps = inner.steps;
+        matches
     }
 
     /// Returns true if another position of the option before these may make them match.
