@@ -3,12 +3,10 @@
 use config::Source;
 use diagnostics::Diagnostic;
 use graph::Rate;
+use report::rate::line_pps;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use toml::Spanned;
 
-/// Bytes of preamble, start delimiter and gap between frames (IEEE 802.3 §4.4.2).
-const LINE_OVERHEAD: f64 = 20.0;
 /// Largest number of CPUs, ports, VNFs of a port and cycles, so that products are exact.
 const MOST: u64 = 1_000_000;
 
@@ -17,7 +15,7 @@ const MOST: u64 = 1_000_000;
 #[serde(deny_unknown_fields)]
 pub struct Capacity {
     /// Version of the format: 1.
-    bondstone: Spanned<u64>,
+    bondstone: u64,
     /// The server.
     pub server: Server,
     /// The switch between ports and VNFs.
@@ -123,7 +121,7 @@ fn slice() -> f64 {
     3.0
 }
 
-/// What limits a rate.
+/// The part of a server that limits a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limit {
@@ -159,7 +157,7 @@ pub struct Estimate {
     pub frame: u64,
     /// Highest rate without loss in packets per second, of all VNFs together.
     pub throughput_pps: f64,
-    /// What limits it.
+    /// The part that limits it.
     pub limit: Limit,
     /// Loss ratio if the traffic arrives at the rate of the ports.
     pub loss_at_line_rate: f64,
@@ -169,7 +167,7 @@ impl Capacity {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// All errors of the file, each with location, value and remedy.
+    /// The first error of the syntax with its line, otherwise all values out of range, each with key and remedy.
     pub fn read(file: &Path) -> Result<Capacity, Vec<Diagnostic>> {
         let text = config::read(file, "description of a server").map_err(|d| vec![d])?;
         Capacity::parse(&text, file)
@@ -200,7 +198,7 @@ impl Capacity {
         let Capacity { server, switch, vnf, split, traffic, .. } = self;
         let count = |n: u64| (1..=MOST).contains(&n);
         let cycles = |n: f64| (0.0..=1e9).contains(&n);
-        check(*self.bondstone.get_ref() == 1, "bondstone", self.bondstone.get_ref(), "write 1");
+        check(self.bondstone == 1, "bondstone", &self.bondstone, "write 1");
         let whole = "write 1 to 1000000";
         check(count(server.cpus), "server.cpus", &server.cpus, whole);
         check(count(server.sockets), "server.sockets", &server.sockets, whole);
@@ -282,7 +280,7 @@ impl Capacity {
     #[must_use]
     pub fn line_rate(&self, ports: u64, frame: u64) -> f64 {
         let (Rate::Bits(rate) | Rate::Packets(rate)) = self.server.port_rate;
-        ports as f64 * rate / (8.0 * (frame as f64 + LINE_OVERHEAD))
+        ports as f64 * line_pps(rate, frame as f64)
     }
 
     /// Returns the packets per second of a CPU that runs VNFs.
@@ -312,27 +310,22 @@ impl Capacity {
         // on the CPU with most of them
         let sharing = vnfs.div_ceil(cpus);
         let (of_cpu, slice) = (self.rate_of_cpu(), self.vnf.slice_ms / 1e3);
-        let of_queue = if self.vnf.polls && sharing > 1 {
-            self.vnf.queue as f64 / ((sharing - 1) as f64 * slice)
-        } else {
-            f64::INFINITY
-        };
+        // one that does not wait has no such limit: a division by 0
+        let queue = if self.vnf.polls { self.vnf.queue as f64 } else { f64::INFINITY };
+        let of_queue = queue / ((sharing - 1) as f64 * slice);
         let limits = [
             (line, Limit::Ports),
             (self.rate_of_switch(), Limit::Switch),
             (vnfs as f64 * of_cpu / sharing as f64, Limit::Cpus),
             (vnfs as f64 * of_queue, Limit::Queues),
         ];
-        let (throughput_pps, limit) = limits
-            .into_iter()
-            .reduce(|least, other| if other.0 < least.0 { other } else { least })
-            .unwrap_or(limits[0]);
-        // what each VNF forwards of its share of the line rate in a turn of all that share its CPU
+        let least = limits.into_iter().min_by(|(a, _), (b, _)| a.total_cmp(b));
+        let (throughput_pps, limit) = least.unwrap_or(limits[0]);
+        // packets of each VNF's share of the line rate that it forwards in a turn of all that share its CPU
         let each = line.min(self.rate_of_switch()) / vnfs as f64;
         let forwards = |sharing: u64| {
             let round = sharing as f64 * slice;
-            let held = if self.vnf.polls && sharing > 1 { self.vnf.queue as f64 + each * slice } else { f64::INFINITY };
-            (each * round).min(of_cpu * slice).min(held) / round
+            (each * round).min(of_cpu * slice).min(queue + each * slice) / round
         };
         let (fewer, with_more) = (vnfs / cpus, vnfs % cpus);
         let of_fewer = if fewer == 0 { 0.0 } else { ((cpus - with_more) * fewer) as f64 * forwards(fewer) };
@@ -344,13 +337,10 @@ impl Capacity {
     /// ends. There may be several: more VNFs that share CPUs each have less traffic, for which their queues may suffice.
     #[must_use]
     pub fn vnfs_at_line_rate(&self, frame: u64) -> Vec<(u64, u64)> {
-        let line = self.line_rate(self.server.ports, frame);
-        let suffices = |vnfs: u64| {
-            let offered = self.line_rate(self.server.ports.min(vnfs), frame);
-            offered >= line && self.estimate(vnfs, frame).loss_at_line_rate <= self.traffic.loss + 1e-12
-        };
+        let suffices = |vnfs: u64| self.estimate(vnfs, frame).loss_at_line_rate <= self.traffic.loss + 1e-12;
         let mut ranges: Vec<(u64, u64)> = vec![];
-        for vnfs in (1..=self.vnfs_at_most().min(MOST)).filter(|vnfs| suffices(*vnfs)) {
+        // fewer than there are ports leave some without traffic
+        for vnfs in (self.server.ports..=self.vnfs_at_most().min(MOST)).filter(|vnfs| suffices(*vnfs)) {
             match ranges.last_mut() {
                 Some((_, last)) if *last + 1 == vnfs => *last = vnfs,
                 _ => ranges.push((vnfs, vnfs)),
