@@ -104,6 +104,19 @@ impl SandboxedRun {
         until("another process", || sandbox_processes(self.id).first().is_some_and(|now| *now != host));
     }
 
+    /// Waits until the process in the sandbox, which has ended by itself, has been started again, and until more than
+    /// this number of rates are printed.
+    pub(crate) fn wait_for_restart(&mut self, case: &str, rates: usize) {
+        let (mut more_rates, mut starts) = (rates + 1, 2);
+        self.running.wait_for(&format!("{case}: another start"), |line| {
+            more_rates = more_rates.saturating_sub(usize::from(line.contains("pps")));
+            // the next process was ready, or has ended, too
+            let was_started = line.contains("\": restarted in ") || line.contains("; restart after ");
+            starts -= i32::from(was_started);
+            more_rates == 0 && starts <= 0
+        });
+    }
+
     /// Stops the run, which must leave nothing; returns the summary.
     #[track_caller]
     pub(crate) fn end(self, status: i32) -> Summary {
