@@ -49,6 +49,9 @@
 //! filter = "cells"
 //! pairs = 500
 //!
+//! [quick]                             # values to which the quick form is reduced; by default all
+//! cells = [1, 8]                      # frames = "64", or names of devices: dut = [...]
+//!
 //! [[published]]                       # a result of the study
 //! id = "bounds-checks-few"
 //! figure = "1"
@@ -77,6 +80,7 @@ mod file;
 mod finding;
 mod native;
 mod published;
+mod quick;
 mod settings;
 mod study;
 
@@ -114,6 +118,8 @@ pub struct Scenario {
     pub varied: Vec<&'static str>,
     /// Rows of `native-bench` that belong to it.
     pub native: Option<NativeBench>,
+    /// Values of labels to which its quick form is reduced; others are measured with all values.
+    pub quick: Selection,
     /// Published results.
     pub published: Vec<Published>,
     /// Claims to be tested.

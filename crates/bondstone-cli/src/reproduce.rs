@@ -17,6 +17,7 @@ use graph::Registry;
 use logger::eprintln;
 use native::NativeOutcome;
 use report::LimitedBy;
+use report::reproduction::verdict_counts;
 use std::collections::BTreeMap;
 use std::io::Write;
 
@@ -32,6 +33,7 @@ Examples:
   bondstone reproduce
   bondstone reproduce netbricks/lpm
   bondstone reproduce netbricks --report netbricks.html
+  bondstone reproduce --all --quick --report studies.html
   bondstone reproduce scenarios/netbricks/ttl.toml --json")]
 pub(crate) struct Reproduce {
     /// Scenario such as netbricks/lpm, study for all of its scenarios, or path of a scenario file; without it,
@@ -40,6 +42,12 @@ pub(crate) struct Reproduce {
     /// List all scenarios
     #[arg(long)]
     list: bool,
+    /// Run all scenarios of all studies
+    #[arg(long, conflicts_with_all = ["scenario", "list"])]
+    all: bool,
+    /// Measure each scenario in its quick form: the values of [quick], once, in short trials
+    #[arg(long)]
+    quick: bool,
     /// CPU of the generator; by default the last one that no chain uses. With several (2,3) a thread on each sends a
     /// part of the flows and the same share of the load
     #[arg(long, value_delimiter = ',', value_name = "CPUS")]
@@ -65,13 +73,20 @@ struct Measurements {
 
 impl Reproduce {
     pub(crate) fn run(&self, registry: &Registry) -> anyhow::Result<Exit> {
-        let Some(name) = self.scenario.as_ref().filter(|_| !self.list) else {
-            return self.list();
+        let (name, files) = match &self.scenario {
+            _ if self.all => ("studies", find::all(&find::folder()?)?.into_iter().map(|one| one.file).collect()),
+            Some(name) if !self.list => (name.trim_end_matches(".toml").trim_matches('/'), find::select(name)?),
+            _ => return self.list(),
         };
         let (mut scenarios, mut errors) = (vec![], vec![]);
-        for file in find::select(name)? {
+        for file in files {
             match Scenario::read(&file, registry) {
-                Ok(scenario) => scenarios.push(scenario),
+                Ok(mut scenario) => {
+                    if self.quick {
+                        scenario.reduce_to_quick();
+                    }
+                    scenarios.push(scenario);
+                }
                 Err(diagnostics) => errors.extend(diagnostics),
             }
         }
@@ -79,16 +94,16 @@ impl Reproduce {
             return Err(Diagnostics(errors).into());
         }
         let mut session = CliSession::open(&self.output, &self.core, registry)?;
-        let (mut results, mut documents, mut exit) = (vec![], vec![], Exit::Success);
-        for scenario in &scenarios {
-            eprintln!("{}: {}", scenario.name, scenario.title);
+        let (mut reproductions, mut documents, mut exit) = (vec![], vec![], Exit::Success);
+        for (n, scenario) in scenarios.iter().enumerate() {
+            eprintln!("{} of {}: {}: {}", n + 1, scenarios.len(), scenario.name, scenario.title);
             let measurements = measure(scenario, &mut session, self.resume)?;
             match measurements.exit {
                 Exit::Success | Exit::NotMet => {}
                 failed => exit = failed,
             }
             if exit == Exit::Interrupted {
-                results.extend(measurements.results);
+                reproductions.push(show::unfinished(scenario, measurements.results));
                 break;
             }
             let findings = evaluate(scenario, &measurements.observations, &measurements.missing);
@@ -97,19 +112,23 @@ impl Reproduce {
                 None => bench::environment(&[], "none: no chain ran"),
             };
             let local = show::local_environment(scenario, &environment);
+            let document = show::document(scenario, &findings, &local, &measurements.results);
+            let reproduction = show::reproduction(scenario, &findings, &local, measurements.results);
             if self.json {
-                documents.push(show::document(scenario, &findings, &local, &measurements.results));
+                documents.push(document);
             } else {
-                write!(stdout(), "{}", show::text(scenario, &findings, &local))?;
+                write!(stdout(), "{}", show::text(&reproduction))?;
             }
-            results.extend(measurements.results);
+            reproductions.push(reproduction);
         }
         if self.json {
             writeln!(stdout(), "{:#}", serde_json::Value::Array(documents))?;
         }
-        if !results.is_empty() {
-            let page = session.write_page(&results, name.trim_end_matches(".toml").trim_matches('/'))?;
+        if reproductions.iter().any(|scenario| !scenario.results.is_empty()) {
+            let counts = verdict_counts(reproductions.iter().flat_map(|scenario| &scenario.findings));
+            let page = session.write_reproduction(reproductions, name)?;
             if !self.json {
+                write!(stdout(), "\n{counts}")?;
                 writeln!(stdout(), "\nresults  {}\nreport   {}", session.location(), page.display())?;
             }
         }

@@ -13,6 +13,7 @@ use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
 use progress::Progress;
 pub(crate) use progress::cpu_list;
+use report::reproduction::Reproduction;
 use results::{Location, Store};
 use std::io::Write;
 use std::path::PathBuf;
@@ -87,14 +88,20 @@ impl CliSession {
         Ok(end?.into())
     }
 
-    /// Writes the report and returns its path; `name` becomes part of the default file name.
-    pub(crate) fn write_page(&self, results: &[report::Result], name: &str) -> anyhow::Result<PathBuf> {
+    /// Writes the report of scenarios and returns its path; `name` becomes part of the default file name.
+    pub(crate) fn write_reproduction(&self, mut scenarios: Vec<Reproduction>, name: &str) -> anyhow::Result<PathBuf> {
+        for scenario in &mut scenarios {
+            scenario.results.extend(self.compared.iter().cloned());
+        }
+        self.write_page(name, &report::reproduction_html(&format!("Reproduction of {name}"), &scenarios))
+    }
+
+    fn write_page(&self, name: &str, html: &str) -> anyhow::Result<PathBuf> {
         let page = self.page.clone().unwrap_or_else(|| {
             let name = format!("{name}-{}", report::now()).replace([':', '/'], "-");
             self.database.0.location().sibling(&format!("{name}.html"))
         });
-        let all: Vec<report::Result> = results.iter().chain(&self.compared).cloned().collect();
-        std::fs::write(&page, report::html(&all)).map_err(|e| option_error("report", page.display(), e))?;
+        std::fs::write(&page, html).map_err(|e| option_error("report", page.display(), e))?;
         Ok(page)
     }
 
@@ -103,7 +110,8 @@ impl CliSession {
         if results.is_empty() {
             return Ok(());
         }
-        let page = self.write_page(results, name)?;
+        let all: Vec<report::Result> = results.iter().chain(&self.compared).cloned().collect();
+        let page = self.write_page(name, &report::html(&all))?;
         let mut out = stdout();
         if json {
             serde_json::to_writer_pretty(&mut out, results)?;

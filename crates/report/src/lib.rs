@@ -12,6 +12,7 @@ pub mod hdr;
 pub mod limit;
 pub mod rate;
 mod render;
+pub mod reproduction;
 mod result;
 mod schema;
 
@@ -21,7 +22,7 @@ pub use error::Error;
 pub use hdrhistogram::Histogram;
 #[cfg(feature = "png")]
 pub use render::png;
-pub use render::{Figure, figures, html, table};
+pub use render::{Figure, figures, html, reproduction_html, table};
 pub use result::{
     Axis, Calibration, Connections, Dut, Environment, FailedConnections, Frames, Goal, Latency, LimitedBy, Method, Mix,
     MixPart, NfInstance, Node, Phase, PollTimes, Port, Profile, Quantity, Result, Series, Spread, Stream,

@@ -9,5 +9,5 @@ mod tables;
 
 #[cfg(feature = "png")]
 pub use html::png;
-pub use html::{Figure, figures, html};
+pub use html::{Figure, figures, html, reproduction_html};
 pub use tables::table;

@@ -116,6 +116,7 @@ impl Checker<'_> {
         let names = file.dut.0.iter().filter_map(|d| Some(d.name.as_ref()?.get_ref().clone())).collect();
         let labels: Matrix = matrix.iter().cloned().chain([(DUT_LABEL.to_owned(), names)]).collect();
         let claims = self.claims(file, &published, &labels, &traffic);
+        let quick = self.quick(file, &labels, &traffic);
         let study = Study::read(&folder).unwrap_or_else(|d| {
             self.errors_elsewhere.push(d);
             None
@@ -131,6 +132,7 @@ impl Checker<'_> {
             cells,
             varied: varied(file),
             native,
+            quick,
             published,
             claims,
         }

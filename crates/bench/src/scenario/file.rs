@@ -25,6 +25,7 @@ pub(super) struct File {
     pub(super) goal: Goal,
     pub(super) matrix: BTreeMap<Spanned<String>, Any>,
     pub(super) native: Option<Native>,
+    pub(super) quick: Where,
     pub(super) published: Vec<Spanned<Published>>,
     pub(super) claim: Vec<Spanned<Claim>>,
 }
@@ -44,8 +45,19 @@ pub(super) struct Invalid {
 impl File {
     /// Reads a file. Invalid values are left out.
     pub(super) fn read(mut table: DeTable<'_>, reader: &mut Reader<'_>) -> (File, Invalid) {
-        const KEYS: [&str; 10] =
-            ["bondstone", "scenario", "dut", "traffic", "generator", "goal", "matrix", "native", "published", "claim"];
+        const KEYS: [&str; 11] = [
+            "bondstone",
+            "scenario",
+            "dut",
+            "traffic",
+            "generator",
+            "goal",
+            "matrix",
+            "native",
+            "quick",
+            "published",
+            "claim",
+        ];
         fn take<'i, T: Deserialize<'i>>(
             table: &mut DeTable<'i>,
             key: &str,
@@ -70,6 +82,7 @@ impl File {
             (take(&mut table, "generator", reader), take(&mut table, "goal", reader));
         let ((matrix, invalid_matrix), (native, _)) =
             (take(&mut table, "matrix", reader), take(&mut table, "native", reader));
+        let (quick, _) = take(&mut table, "quick", reader);
         let before = reader.errors.len();
         let published = reader.list("published", table.remove("published"), "write [[published]]");
         let invalid_published = reader.errors.len() != before;
@@ -95,6 +108,7 @@ impl File {
             goal: goal.unwrap_or_default(),
             matrix: matrix.unwrap_or_default(),
             native,
+            quick: quick.unwrap_or_default(),
             published,
             claim,
         };

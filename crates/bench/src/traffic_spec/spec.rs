@@ -69,6 +69,13 @@ impl TrafficSpec {
         }
     }
 
+    /// Removes frame sizes whose names are not selected.
+    pub(crate) fn retain_frames(&mut self, is_selected: impl Fn(&str) -> bool) {
+        if let TrafficSpec::Synthetic { frames, .. } = self {
+            frames.retain(|(name, _)| is_selected(name));
+        }
+    }
+
     /// Returns true if packets are sent into two ports: both directions, or the answers of servers.
     pub fn is_bidirectional(&self) -> bool {
         match self {

@@ -5,6 +5,7 @@ use crate::table::Table;
 use bench::scenario::{Finding, StudyEnvironment, ValueRange, Verdict};
 use bench::{Scenario, TrafficSpec};
 use report::Environment;
+use report::reproduction::{self, Reproduction};
 use serde_json::{Value, json};
 use std::fs::read_to_string;
 
@@ -62,28 +63,70 @@ pub(super) fn local_environment(scenario: &Scenario, environment: &Environment) 
     }
 }
 
+/// Returns the report of a scenario.
+pub(super) fn reproduction(
+    scenario: &Scenario,
+    findings: &[Finding<'_>],
+    local: &StudyEnvironment,
+    results: Vec<report::Result>,
+) -> Reproduction {
+    let study = scenario.study.as_ref().map(|s| s.environment.clone()).unwrap_or_default();
+    let text = |text: Option<&str>| text.unwrap_or("not stated").to_owned();
+    let environment = study.facts().into_iter().zip(local.facts());
+    Reproduction {
+        environment: environment.map(|((name, study), (_, here))| [name.to_owned(), text(study), text(here)]).collect(),
+        findings: findings.iter().map(|finding| reproduced(scenario, finding)).collect(),
+        ..unfinished(scenario, results)
+    }
+}
+
+/// Returns the report of a scenario that was interrupted.
+pub(super) fn unfinished(scenario: &Scenario, results: Vec<report::Result>) -> Reproduction {
+    Reproduction {
+        name: scenario.name.clone(),
+        title: scenario.title.clone(),
+        figure: scenario.figure.clone(),
+        study: scenario.study.as_ref().map(|study| format!("{} ({})", study.title, study.venue)),
+        results,
+        ..Reproduction::default()
+    }
+}
+
+/// Returns a finding for the report.
+fn reproduced(scenario: &Scenario, finding: &Finding<'_>) -> reproduction::Finding {
+    let (verdict, reason) = match &finding.verdict {
+        Verdict::NotTestable(reason) => (reproduction::Verdict::NotTestable, Some(reason.clone())),
+        Verdict::Reproduced => (reproduction::Verdict::Reproduced, None),
+        Verdict::Contradicted { .. } => (reproduction::Verdict::Contradicted, None),
+    };
+    let bounds = || finding.claim.map_or(String::new(), |claim| bounds_text(finding, claim));
+    let close = "the interval crosses the bound; more pairs or a longer goal would give a clearer verdict";
+    let note = finding.claim.filter(|_| finding.measured.is_some()).and_then(|claim| claim.note.clone());
+    reproduction::Finding {
+        ids: finding.published_results(scenario).into_iter().map(|published| published.id.clone()).collect(),
+        claim: finding.text.clone(),
+        published: finding.published.clone(),
+        measured: finding.measured.as_ref().map(ValueRange::to_string),
+        verdict,
+        reason: reason.unwrap_or_else(bounds),
+        notes: finding.is_close().then(|| close.to_owned()).into_iter().chain(note).collect(),
+    }
+}
+
 /// Returns environments and findings as text.
-pub(super) fn text(scenario: &Scenario, findings: &[Finding<'_>], local: &StudyEnvironment) -> String {
+pub(super) fn text(scenario: &Reproduction) -> String {
     let mut out = format!("\n{}: {}\n", scenario.name, scenario.title);
     if let Some(study) = &scenario.study {
         let figure = scenario.figure.as_ref().map_or(String::new(), |f| format!(", {f}"));
-        out += &format!("{} ({}){figure}\n", study.title, study.venue);
+        out += &format!("{study}{figure}\n");
     }
-    let study = scenario.study.as_ref().map(|s| s.environment.clone()).unwrap_or_default();
     let mut table = Table::new(&["environment", "study", "here"]);
-    for ((name, study), (_, local)) in study.facts().into_iter().zip(local.facts()) {
-        let text = |text: Option<&str>| text.unwrap_or("not stated").to_owned();
-        table.row([name.to_owned(), text(study), text(local)]);
-    }
+    scenario.environment.iter().for_each(|facts| table.row(facts.clone()));
     out += &format!("\n{table}\n");
 
     let mut notes = vec![];
     let mut table = Table::new(&["claim", "published", "measured", "verdict"]);
-    for finding in findings {
-        let mut verdict = finding.verdict.name().to_owned();
-        if let Some(claim) = finding.claim.filter(|_| !matches!(finding.verdict, Verdict::NotTestable(_))) {
-            verdict += &format!(" ({})", bounds_text(finding, claim));
-        }
+    for finding in &scenario.findings {
         let mut note = |text: &str| {
             let known = notes.iter().position(|n| n == text);
             let index = known.unwrap_or_else(|| {
@@ -95,18 +138,14 @@ pub(super) fn text(scenario: &Scenario, findings: &[Finding<'_>], local: &StudyE
         // a statement may be a long sentence
         let long = finding.published.chars().count() > MAX_PUBLISHED_CHARS;
         let published = if long { note(&finding.published) } else { finding.published.clone() };
-        let mut append = |text: &str| verdict += &format!(" {}", note(text));
-        if let Verdict::NotTestable(reason) = &finding.verdict {
-            append(reason);
+        let mut verdict = finding.verdict.name().to_owned();
+        match finding.verdict {
+            reproduction::Verdict::NotTestable => verdict += &format!(" {}", note(&finding.reason)),
+            _ => verdict += &format!(" ({})", finding.reason),
         }
-        if finding.is_close() {
-            append("the interval crosses the bound; more pairs or a longer goal would give a clearer verdict");
-        }
-        if let Some(note) = finding.claim.filter(|_| finding.measured.is_some()).and_then(|c| c.note.as_ref()) {
-            append(note);
-        }
-        let measured = finding.measured.as_ref().map_or("-".to_owned(), ValueRange::to_string);
-        table.row([finding.text.clone(), published, measured, verdict]);
+        finding.notes.iter().for_each(|text| verdict += &format!(" {}", note(text)));
+        let measured = finding.measured.clone().unwrap_or_else(|| "-".to_owned());
+        table.row([finding.claim.clone(), published, measured, verdict]);
     }
     out += &table.to_string();
     for (n, note) in notes.iter().enumerate() {

@@ -151,6 +151,49 @@ fn evaluates_claims_and_stores_results() {
 }
 
 #[test]
+fn all_studies_in_quick_form_make_one_report() {
+    let studies = Studies::new();
+    std::fs::create_dir(studies.0.path("studies/beta")).unwrap();
+    let core = runtime::allowed_cpus()[0].to_string();
+    studies.0.write("studies/beta/chain.toml", CHAIN.replace("CORE", &core));
+    let two = SCENARIO.replace("frames = \"512\"", "frames = \"512,1024\"").replace("teleport", "l2fwd");
+    let two = two.replace("[native]", "[quick]\nframes = \"1024\"\nnf = \"ttl\"\n[native]");
+    studies.0.write("studies/beta/two.toml", two);
+    let native = studies.native_with_ratio(0.5, "");
+    let output = studies.run(&native, &["--all", "--quick", "--json"]);
+    assert_eq!(output.status, Some(0), "{}", output.err);
+    let documents: Value = serde_json::from_str(&output.out).unwrap();
+    let names: Vec<_> = documents.as_array().unwrap().iter().map(|d| d["scenario"].as_str().unwrap()).collect();
+    assert_eq!(names, ["alpha/one", "beta/two"]);
+    let results = |n: usize| documents[n]["results"].as_array().unwrap().len();
+    assert_eq!((results(0), results(1)), (1, 1), "{documents:#}");
+    let finding = &documents[1]["findings"][2];
+    assert_eq!(finding["reason"], "its values are not part of the quick form", "{finding}");
+    // every published result, with a link to its scenario, and each scenario with its figures
+    let page = std::fs::read_to_string(studies.0.path("report.html")).unwrap();
+    for words in [
+        "8 claims: 2 reproduced, 6 not testable here",
+        "<a href=\"#scenario-2\">beta/two</a>",
+        "<section id=\"scenario-2\"><h2>beta/two: ",
+        "id=\"s1-f1-0-t\"",
+        "twice as fast",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    let mut ids: Vec<&str> = page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let all = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all, "identifiers are unique");
+    // a resumed run measures nothing again
+    let again = studies.run(&native, &["--all", "--quick", "--resume", "--json"]);
+    let resumed: Value = serde_json::from_str(&again.out).unwrap();
+    assert_eq!(resumed[1]["results"], documents[1]["results"]);
+    let refused = studies.run(&native, &["--all", "alpha/one"]);
+    assert_eq!(refused.status, Some(2), "{}", refused.err);
+}
+
+#[test]
 fn a_contradicted_claim_is_not_a_failure() {
     let studies = Studies::new();
     // a third faster than published

@@ -3,6 +3,7 @@
 mod charts;
 mod element;
 mod figures;
+mod reproduction;
 mod tables;
 
 use super::format::{self, plural};
@@ -14,6 +15,7 @@ use element::{Element, el};
 #[cfg(feature = "png")]
 pub use figures::png;
 pub use figures::{Figure, figures};
+pub use reproduction::reproduction_html;
 use text_table::Table;
 
 /// Renders results as an HTML page with embedded style and figures, without scripts or external resources. All strings
@@ -25,7 +27,11 @@ pub fn html(results: &[Result]) -> String {
         few if few.len() <= 3 => few.join(", "),
         [first, ..] => format!("{first} and {} more", studies.len() - 1),
     };
-    let page = el("html").set("lang", "en").child(head(&title)).child(body(&title, results));
+    document(&title, body(&title, results))
+}
+
+fn document(title: &str, body: Element) -> String {
+    let page = el("html").set("lang", "en").child(head(title)).child(body);
     let mut out = "<!DOCTYPE html>\n".to_owned();
     page.write(&mut out);
     out.push('\n');
@@ -53,7 +59,8 @@ fn body(title: &str, results: &[Result]) -> Element {
     header =
         header.children(notes::verdicts(results).iter().map(|verdict| el("p").text(format!("Verdict: {verdict}."))));
     header = header.children(notes::goals(results).iter().map(|goal| el("p").text(format!("Goal: {goal}."))));
-    let main = el("main").children(sections(results));
+    let Measurements { main, further } = measurements(results);
+    let main = el("main").children(main).children(further).children(origin(results));
     el("body").child(header).child(main).child(footer(results))
 }
 
@@ -162,56 +169,74 @@ fn notes_box(results: &[Result]) -> Option<Element> {
     })
 }
 
-fn sections(results: &[Result]) -> Vec<Element> {
+/// Tables and figures of results.
+#[derive(Default)]
+struct Measurements {
+    /// Throughput and latency.
+    main: Vec<Element>,
+    /// The others.
+    further: Vec<Element>,
+}
+
+/// Returns the tables and figures of results.
+fn measurements(results: &[Result]) -> Measurements {
     if results.is_empty() {
-        return Vec::new();
+        return Measurements::default();
     }
     let rated = with_rate(results);
     let (latest_rated, latest_all) = (box_plot::latest(&rated), box_plot::latest(results));
     let (with_rate, shown) = (latest_rated.as_deref().unwrap_or(&rated), latest_all.as_deref().unwrap_or(results));
     let grid = Grid::new(with_rate);
-    let mut out = vec![section("Results", [tables::element(&super::tables::throughput(results), RESULTS)])];
-    out.extend(notes_box(results));
+    let mut main = vec![section("Results", [tables::element(&super::tables::throughput(results), RESULTS)])];
+    main.extend(notes_box(results));
     let latest = if latest_rated.is_some() { " Of repeated measurements, the latest is shown." } else { "" };
     let mut n = 0;
     let mut figure = |drawings: Vec<Element>, caption: &str, latest: &str, numbers: &Table| {
-        if !drawings.is_empty() {
-            n += 1;
-            out.push(
-                el("figure").children(drawings).child(
-                    el("figcaption")
-                        .child(el("b").text(format!("Figure {n}.")))
-                        .text(format!(" {caption}{latest}"))
-                        .child(tables::details("Data", [tables::element(numbers, &format!("Data of figure {n}."))])),
-                ),
-            );
+        if drawings.is_empty() {
+            return None;
         }
+        n += 1;
+        let caption = el("figcaption")
+            .child(el("b").text(format!("Figure {n}.")))
+            .text(format!(" {caption}{latest}"))
+            .child(tables::details("Data", [tables::element(numbers, &format!("Data of figure {n}."))]));
+        Some(el("figure").children(drawings).child(caption))
     };
-    figure(throughput::drawings(&grid), THROUGHPUT, latest, &tables::bounds(with_rate));
+    main.extend(figure(throughput::drawings(&grid), THROUGHPUT, latest, &tables::bounds(with_rate)));
     for (name, drawings, numbers) in scaling::drawings(with_rate) {
-        figure(drawings, &format!("Throughput over {name}: lower bounds."), latest, &numbers);
+        main.extend(figure(drawings, &format!("Throughput over {name}: lower bounds."), latest, &numbers));
     }
-    figure(box_plot::drawings(&rated), REPETITIONS, "", &box_plot::table(&rated));
-    figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(with_rate));
-    figure(curves::distribution(with_rate), DISTRIBUTION, latest, &curves::spread(with_rate));
-    figure(curves::lateness(shown), LATENESS, latest, &curves::lateness_percentiles(shown));
-    figure(curves::variation(shown), VARIATION, latest, &curves::spread(shown));
-    figure(curves::loss(shown), LOSS, latest, &curves::losses(shown));
-    figure(cycles::drawings(&grid), CYCLES, latest, &super::tables::nodes(with_rate));
+    main.extend(figure(box_plot::drawings(&rated), REPETITIONS, "", &box_plot::table(&rated)));
+    main.extend(figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(with_rate)));
+    let mut further = vec![];
+    further.extend(figure(curves::distribution(with_rate), DISTRIBUTION, latest, &curves::spread(with_rate)));
+    further.extend(figure(curves::lateness(shown), LATENESS, latest, &curves::lateness_percentiles(shown)));
+    further.extend(figure(curves::variation(shown), VARIATION, latest, &curves::spread(shown)));
+    further.extend(figure(curves::loss(shown), LOSS, latest, &curves::losses(shown)));
+    further.extend(figure(cycles::drawings(&grid), CYCLES, latest, &super::tables::nodes(with_rate)));
     for (name, drawings) in curves::series(shown) {
-        figure(drawings, &format!("{name}."), latest, &curves::points(shown, &name));
+        further.extend(figure(drawings, &format!("{name}."), latest, &curves::points(shown, &name)));
     }
-    figure(streams::drawings(shown), STREAMS, latest, &streams::counters(shown));
+    further.extend(figure(streams::drawings(shown), STREAMS, latest, &streams::counters(shown)));
     if results.iter().any(|r| !r.streams.is_empty()) {
-        out.push(section("Streams", [tables::element(&super::streams::counters(results), STREAM_COUNTERS)]));
+        further.push(section("Streams", [tables::element(&super::streams::counters(results), STREAM_COUNTERS)]));
     }
     if let Some(table) = tables::quantities(results) {
-        out.push(section("Quantities", [tables::element(&table, QUANTITIES)]));
+        further.push(section("Quantities", [tables::element(&table, QUANTITIES)]));
     }
-    out.push(section("Trials", [tables::trials(results)]));
-    out.push(section("Environment", tables::environment(results)));
-    out.push(section("Reproduction", tables::reproduction(results)));
-    out
+    Measurements { main, further }
+}
+
+/// Returns trials, environment, and how to repeat the measurements.
+fn origin(results: &[Result]) -> Vec<Element> {
+    if results.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        section("Trials", [tables::trials(results)]),
+        section("Environment", tables::environment(results)),
+        section("Reproduction", tables::reproduction(results)),
+    ]
 }
 
 const RESULTS: &str = "\

@@ -106,6 +106,14 @@ impl Checker<'_> {
         })
     }
 
+    /// Returns the values that the quick form measures.
+    pub(super) fn quick(&mut self, file: &File, matrix: &Matrix, traffic: &TrafficSpec) -> Selection {
+        if self.invalid.matrix || self.invalid.traffic {
+            return Selection::new();
+        }
+        self.selection(&file.quick, Metric::Throughput, matrix, (traffic, &varied_flows(file, matrix)))
+    }
+
     /// Returns the measured quantity, `Some(None)` if the claim has none, and none after an error.
     fn quantity(
         &mut self,

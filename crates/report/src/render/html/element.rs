@@ -57,6 +57,27 @@ impl Element {
         self.attributes.iter().find(|(n, _)| *n == name).map(|(_, value)| value.as_str())
     }
 
+    /// Makes it a part of section `n`: headings are a level lower, and identifiers differ from those of other sections.
+    pub(super) fn into_part_of(mut self, n: usize) -> Self {
+        self.become_part_of(n);
+        self
+    }
+
+    fn become_part_of(&mut self, n: usize) {
+        if self.name == "h2" {
+            self.name = "h3";
+        }
+        for (_, value) in self.attributes.iter_mut().filter(|(name, _)| matches!(*name, "id" | "aria-labelledby")) {
+            let words: Vec<String> = value.split(' ').map(|id| format!("s{n}-{id}")).collect();
+            *value = words.join(" ");
+        }
+        for child in &mut self.children {
+            if let Child::Element(element) = child {
+                element.become_part_of(n);
+            }
+        }
+    }
+
     /// Inserts a child before the others.
     pub(super) fn prepend(mut self, child: Element) -> Self {
         self.children.insert(0, Child::Element(child));
