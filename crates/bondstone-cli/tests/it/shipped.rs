@@ -1,10 +1,11 @@
-//! Shipped scenarios with short trials: every cell is measured and forwards packets.
+//! Shipped scenarios: two of each study in their quick form, and devices at a load that all carry.
 
-use crate::common::{Scratch, bondstone};
+use crate::common::{Said, Scratch, bondstone};
 use report::{Document, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Huge pages of 2 MiB that Open vSwitch and the generator need.
 const REQUIRED_PAGES: usize = 400;
@@ -24,7 +25,7 @@ fn has_requirements() -> bool {
 
 /// Measures the cells of a scenario at a load that all devices carry.
 fn measure(name: &str) -> Vec<Result> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
+    let file = scenarios().join(format!("{name}.toml"));
     let scratch = Scratch::new();
     let (db, page) = (scratch.path("results.sqlite"), scratch.path("report.html"));
     let output = bondstone([
@@ -80,13 +81,61 @@ fn measures_devices_of_custom_commands() {
     assert_eq!((values(&all, "dut").len(), all.len()), (2, 2));
 }
 
+/// Reproduces scenarios in their quick form and returns their documents, which have a verdict on each claim.
+fn reproduce(arguments: &[&str]) -> Vec<Value> {
+    let scratch = Scratch::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bondstone"));
+    command.arg("reproduce").args(arguments).args(["--quick", "--json"]);
+    command.env("BONDSTONE_SCENARIOS", scenarios());
+    command.arg("--db").arg(scratch.path("results.sqlite")).arg("--report").arg(scratch.path("report.html"));
+    let output: Said = command.output().unwrap().into();
+    // 3: a device needs what this machine lacks, such as huge pages
+    assert!(matches!(output.status, Some(0 | 3)), "{arguments:?}: {}", output.err);
+    let documents: Vec<Value> = serde_json::from_str(&output.out).unwrap_or_else(|e| panic!("{e}: {}", output.err));
+    for document in &documents {
+        for finding in document["findings"].as_array().unwrap() {
+            let (verdict, reason) = (finding["verdict"].as_str().unwrap(), finding["reason"].as_str());
+            assert_eq!(verdict == "not testable here", reason.is_some_and(|reason| !reason.is_empty()), "{finding}");
+        }
+    }
+    let page = std::fs::read_to_string(scratch.path("report.html")).unwrap_or_default();
+    let is_shown = |document: &Value| page.contains(document["scenario"].as_str().unwrap());
+    let measured = |document: &Value| document["results"].as_array().is_some_and(|all| !all.is_empty());
+    assert!(documents.iter().filter(|document| measured(document)).all(is_shown));
+    documents
+}
+
+fn scenarios() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+}
+
 #[test]
-fn measures_chains_in_this_process() {
+fn two_scenarios_of_each_study_run_in_quick_form() {
     let _one = crate::common::alone();
     if runtime::allowed_cpus().len() < 2 {
         eprintln!("skipped: needs two CPUs");
         return;
     }
-    let all = measure("dataplanes/fig2");
-    assert_eq!((values(&all, "nf").len(), all.len()), (2, 2));
+    for name in [
+        "netbricks/latency",
+        "netbricks/ttl",
+        "dataplanes/fig3",
+        "dataplanes/table1",
+        "nfv-scale/fig3",
+        "multi-vnf/features",
+        "nfpa/fig2",
+        "nfpa/traces",
+    ] {
+        let [document] = &reproduce(&[name])[..] else { panic!("{name}") };
+        assert!(!document["findings"].as_array().unwrap().is_empty(), "{document}");
+    }
+}
+
+#[test]
+#[ignore = "half an hour: make soak"]
+fn all_scenarios_run_in_quick_form() {
+    let _one = crate::common::alone();
+    let documents = reproduce(&["--all"]);
+    let studies: BTreeSet<&str> = documents.iter().filter_map(|d| d["scenario"].as_str()?.split('/').next()).collect();
+    assert_eq!(studies.len(), 5, "{studies:?}");
 }
