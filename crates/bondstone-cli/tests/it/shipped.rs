@@ -1,7 +1,9 @@
 //! Shipped scenarios: two of each study in their quick form, and devices at a load that all carry.
 
-use crate::common::{Said, Scratch, bondstone};
+use crate::common::sandboxed_run::{leftovers_of, possible, sandbox_processes, until};
+use crate::common::{Running, Said, Scratch, bondstone};
 use report::{Document, Result};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -138,4 +140,21 @@ fn all_scenarios_run_in_quick_form() {
     let documents = reproduce(&["--all"]);
     let studies: BTreeSet<&str> = documents.iter().filter_map(|d| d["scenario"].as_str()?.split('/').next()).collect();
     assert_eq!(studies.len(), 5, "{studies:?}");
+}
+
+#[test]
+fn nothing_is_left_of_63_vnfs_after_a_kill() {
+    let _one = crate::common::alone();
+    if !possible("process") {
+        return;
+    }
+    let text = std::fs::read_to_string(scenarios().join("nfv-scale/chain-vnfs.toml")).unwrap();
+    let text = text.replace("${idle}", "sleep").replace("ring:lan", "null").replace("ring:wan", "null");
+    let scratch = Scratch::new();
+    let mut running = Running::run(&scratch.write("vnfs.toml", text), &[]);
+    running.started();
+    let id = running.id();
+    assert!(sandbox_processes(id).len() >= 63, "{:?}", sandbox_processes(id));
+    running.signal(Signal::KILL);
+    until("the end of all processes", || leftovers_of(id).is_empty());
 }
