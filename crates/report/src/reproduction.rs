@@ -24,11 +24,11 @@ pub struct Reproduction {
 /// A claim and the verdict on it.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Identifiers of the published results.
-    pub ids: Vec<String>,
+    /// Identifiers and texts of the published results.
+    pub results: Vec<(String, String)>,
     /// Claim.
     pub claim: String,
-    /// Published result.
+    /// Published result, or ratio of two, as the claim is about it.
     pub published: String,
     /// Measured values.
     pub measured: Option<String>,

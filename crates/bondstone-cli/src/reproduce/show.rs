@@ -103,7 +103,7 @@ fn reproduced(scenario: &Scenario, finding: &Finding<'_>) -> reproduction::Findi
     let close = "the interval crosses the bound; more pairs or a longer goal would give a clearer verdict";
     let note = finding.claim.filter(|_| finding.measured.is_some()).and_then(|claim| claim.note.clone());
     reproduction::Finding {
-        ids: finding.published_results(scenario).into_iter().map(|published| published.id.clone()).collect(),
+        results: finding.published_results(scenario).into_iter().map(|p| (p.id.clone(), p.text())).collect(),
         claim: finding.text.clone(),
         published: finding.published.clone(),
         measured: finding.measured.as_ref().map(ValueRange::to_string),

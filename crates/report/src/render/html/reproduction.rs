@@ -35,18 +35,18 @@ const CONTENT: &str = "\
 fn overview(scenarios: &[Reproduction]) -> Element {
     let mut out = el("section").child(el("h2").text("Published results"));
     for name in labels::distinct(scenarios.iter().map(study)) {
-        let mut rows: BTreeMap<&String, Vec<(usize, &Finding)>> = BTreeMap::new();
+        let mut rows: BTreeMap<&(String, String), Vec<(usize, &Finding)>> = BTreeMap::new();
         for (n, scenario) in scenarios.iter().enumerate().filter(|(_, scenario)| study(scenario) == name) {
             for finding in &scenario.findings {
-                finding.ids.iter().for_each(|id| rows.entry(id).or_default().push((n, finding)));
+                finding.results.iter().for_each(|result| rows.entry(result).or_default().push((n, finding)));
             }
         }
-        let row = |(id, findings): (&&String, &Vec<(usize, &Finding)>)| {
+        let row = |((id, text), findings): (&&(String, String), &Vec<(usize, &Finding)>)| {
             let link = |n| el("a").set("href", format_args!("#{}", anchor(n))).text(&scenarios[n].name);
             let places: BTreeSet<usize> = findings.iter().map(|(n, _)| *n).collect();
             let links = places.into_iter().fold(el("td"), |cell, n| cell.child(link(n)).text(" "));
             let verdicts = verdict_counts(findings.iter().map(|(_, finding)| *finding));
-            [el("td").text(id), el("td").text(&findings[0].1.published), el("td").text(verdicts), links]
+            [el("td").text(id), el("td").text(text), el("td").text(verdicts), links]
         };
         let headings = ["published result", "value or statement", "verdicts", "scenarios"];
         out = out.child(el("h3").text(&name)).child(table(&headings, rows.iter().map(row)));
@@ -108,7 +108,7 @@ mod tests {
 
     fn finding(id: &str, verdict: Verdict) -> Finding {
         Finding {
-            ids: vec![id.to_owned()],
+            results: vec![(id.to_owned(), "5 Mpps".to_owned())],
             claim: format!("<{id}>"),
             published: "5 Mpps".to_owned(),
             measured: None,
