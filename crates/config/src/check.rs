@@ -8,6 +8,7 @@ mod representors;
 mod sandboxes;
 mod spreading;
 
+use crate::copies::Copies;
 use crate::device::Device;
 use crate::file::{self, File};
 use crate::plan::{ChainFile, NfConfig, NfSettings, Port};
@@ -46,8 +47,10 @@ impl ChainFile {
             return Err(source.syntax_errors(&syntax));
         }
         let mut table = table.into_inner();
-        let nfs = file::take_nfs(&mut table);
         let mut checker = Checker::new(source, registry);
+        let copies = Copies::expand(&mut table, &mut Reader { source, errors: &mut checker.errors });
+        let Some(copies) = copies else { return Err(checker.errors) };
+        let nfs = file::take_nfs(&mut table);
         let (mut parsed, invalid) = File::read(table, &mut Reader { source, errors: &mut checker.errors });
         checker.incomplete = invalid.paths;
         checker.faulty = invalid.ports;
@@ -55,7 +58,8 @@ impl ChainFile {
             checker.check_version(&parsed);
         }
         let mut ports = checker.ports(&parsed);
-        let nfs = checker.nfs(nfs, &parsed, &ports);
+        let mut nfs = checker.nfs(nfs, &parsed, &ports);
+        nfs.iter_mut().for_each(|nf| nf.copy = copies.nfs.get(&nf.name).copied());
         representors::add_ports(&nfs, &mut ports, &mut parsed);
         checker.control_planes(&nfs, &ports);
         if parsed.chain.is_empty() && !checker.incomplete {
@@ -63,7 +67,7 @@ impl ChainFile {
             checker.error(0..0, "chain", "the file has no chain", format!("add {example}"));
         }
         let built = Builder::new(checker, ports, nfs).build(&parsed);
-        built.map(|built| ChainFile { file: file.to_owned(), text: text.to_owned(), ..built })
+        built.map(|built| ChainFile { file: file.to_owned(), text: text.to_owned(), copies: copies.count, ..built })
     }
 }
 

@@ -65,7 +65,8 @@ impl File {
         });
         let remedy = "write [sandbox.NAME] and below it its settings";
         let (sandbox, _) = reader.table("sandbox", table.remove("sandbox"), remedy);
-        let keys = ["bondstone", "clock", "max_frame", "idle", "port", "nf", "chain", "edge", "traffic", "sandbox"];
+        let keys =
+            ["bondstone", "copies", "clock", "max_frame", "idle", "port", "nf", "chain", "edge", "traffic", "sandbox"];
         reader.unknown_keys(&table, &keys);
         let edge = edge.into_iter().map(Spanned::into_inner).collect();
         let file = File { bondstone, clock, max_frame, idle, port, chain, edge, traffic, sandbox };

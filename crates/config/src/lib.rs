@@ -34,6 +34,7 @@
 
 mod changes;
 mod check;
+mod copies;
 mod device;
 mod file;
 mod partition;

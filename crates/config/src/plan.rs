@@ -21,6 +21,8 @@ pub struct ChainFile {
     pub file: PathBuf,
     /// Text of the file.
     pub text: String,
+    /// Number of copies of the parts that contain `${copy}`.
+    pub copies: Option<u32>,
     /// Clock of the NFs.
     pub clock: Clock,
     /// Length in bytes, without FCS, of the longest frame that packets hold.
@@ -160,6 +162,8 @@ pub struct NfConfig {
     pub outputs: Vec<String>,
     /// Value of its key `isolation`.
     pub isolation: Option<Isolation>,
+    /// Number of the copy, from 1, if the name of its table contains `${copy}`.
+    pub copy: Option<u32>,
     /// Settings as written.
     pub(crate) settings: serde_json::Value,
     /// Spans of the settings, to locate errors that building finds.
@@ -178,7 +182,17 @@ impl NfConfig {
         let interfaces = factory.interfaces();
         let and = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).chain(interfaces.iter().cloned()).collect();
         let (inputs, outputs) = (and(kind.inputs), and(kind.outputs));
-        NfConfig { inputs, outputs, name, kind, factory: factory.into(), settings, setting_spans, isolation }
+        NfConfig {
+            inputs,
+            outputs,
+            name,
+            kind,
+            factory: factory.into(),
+            settings,
+            setting_spans,
+            isolation,
+            copy: None,
+        }
     }
 
     /// Returns the settings as JSON, for another process to compare with its own.

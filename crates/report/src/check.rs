@@ -159,6 +159,13 @@ fn check_latency(path: &str, l: &Latency) -> std::result::Result<(), Error> {
             "p50_ns, p99_ns, p999_ns and max_ns must be in ascending order",
         ));
     }
+    for (n, vnf) in l.vnfs.iter().enumerate() {
+        let rising: Vec<f64> = [vnf.p50_ns, vnf.p99_ns, vnf.p999_ns].into_iter().flatten().collect();
+        if rising.windows(2).any(|w| w[0] > w[1]) {
+            let problem = "p50_ns, p99_ns and p999_ns must be in ascending order";
+            return Err(Error::value(format!("{path}.vnfs[{n}]"), format!("{rising:?}"), problem));
+        }
+    }
     check_histogram(path, "latency_hdr", l.latency_hdr.as_deref())
 }
 

@@ -25,6 +25,8 @@ pub const HDR: usize = 128 << 10;
 pub const TRIALS: usize = 4096;
 /// Maximum number of loads at which latency was measured.
 pub const LATENCIES: usize = 64;
+/// Maximum number of VNFs.
+pub const VNFS: usize = 256;
 /// Maximum number of quantities.
 pub const QUANTITIES: usize = 256;
 /// Maximum number of curves.

@@ -9,6 +9,7 @@ mod profile;
 mod quantity;
 mod traffic;
 mod trial;
+mod vnf;
 
 pub use dut::{Dut, NfInstance, Port};
 pub use environment::{Calibration, Environment, Tool, now, rfc3339, unix_seconds};
@@ -19,6 +20,7 @@ pub use profile::{Profile, Stream, StreamLatency};
 pub use quantity::{Axis, Quantity, Series, Spread};
 pub use traffic::{Frames, Mix, MixPart, Trace, Traffic};
 pub use trial::{Connections, FailedConnections, Phase, PollTimes, Trial};
+pub use vnf::Vnf;
 
 use crate::limit;
 use schemars::JsonSchema;

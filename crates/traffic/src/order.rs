@@ -160,6 +160,31 @@ impl Picker {
         self.next_other()
     }
 
+    /// Returns the flow of the last call of [`next_flow`](Self::next_flow) once more with the next one, unless flows are
+    /// drawn at random.
+    #[cold]
+    pub fn step_back(&mut self) {
+        match &mut self.way {
+            Strategy::Turns { next, first, step } => {
+                *next = if next == first { last(self.count, *first, *step) } else { *next - *step };
+            }
+            Strategy::Trains { left, .. } => *left += 1,
+            Strategy::Uniform(_) | Strategy::Weighted(..) => {}
+        }
+    }
+
+    /// Returns the flows of the next calls of [`next_flow`](Self::next_flow), unless they are drawn at random.
+    pub fn turns(&self) -> Option<Turns> {
+        let (flow, first, step, packets, begun) = match self.way {
+            Strategy::Turns { next, first, step } => (next, first, step, 1, 0),
+            Strategy::Trains { flow, first, step, left, packets } => (flow, first, step, packets, packets - left),
+            Strategy::Uniform(_) | Strategy::Weighted(..) => return None,
+        };
+        let (turn, turns) = ((flow - first) / step, (self.count - first).div_ceil(step));
+        let next = u64::from(turn) * u64::from(packets) + u64::from(begun);
+        Some(Turns { first, step, turns: turns.into(), packets: packets.into(), next })
+    }
+
     #[inline]
     fn next_other(&mut self) -> u32 {
         match &mut self.way {
@@ -178,9 +203,58 @@ impl Picker {
     }
 }
 
+/// Returns the last flow of a lane.
+fn last(count: u32, first: u32, step: u32) -> u32 {
+    first + (count - 1 - first) / step * step
+}
+
+/// Flows that take turns, of a [`Picker`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turns {
+    first: u32,
+    step: u32,
+    /// Flows that take turns.
+    turns: u64,
+    /// Packets in a row.
+    packets: u64,
+    /// Number of the next packet in a round.
+    next: u64,
+}
+
+impl Turns {
+    /// Returns the flow of the packet of number `n`, from 0.
+    #[inline]
+    pub fn flow(&self, n: u64) -> u32 {
+        self.first + ((self.next + n) / self.packets % self.turns) as u32 * self.step
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn turns_are_known_in_advance(
+            count in 1_u32..50, packets in 1_u32..5, lane in 0_u32..4, lanes in 1_u32..4, skipped in 0_usize..200,
+        ) {
+            for order in [Order::RoundRobin, Order::Trains { packets }] {
+                let mut picker = picker(count, order, lane, lanes);
+                (0..skipped).for_each(|_| { picker.next_flow(); });
+                let turns = picker.turns().unwrap();
+                for n in 0..200 {
+                    let flow = picker.next_flow();
+                    prop_assert_eq!(turns.flow(n), flow, "{:?}", order);
+                    if n % 7 == 0 {
+                        picker.step_back();
+                        prop_assert_eq!(picker.next_flow(), flow);
+                    }
+                }
+            }
+            prop_assert_eq!(picker(count, Order::Uniform, lane, lanes).turns(), None);
+        }
+    }
 
     fn counts(mut picker: Picker, flows: usize, draws: usize) -> Vec<u32> {
         let mut counts = vec![0; flows];

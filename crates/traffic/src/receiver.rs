@@ -3,6 +3,7 @@
 use crate::density::{Density, Displacements};
 use crate::latency::{Delays, Scale};
 use crate::losses::Losses;
+use crate::order::Turns;
 use crate::probe::{self, Probe, Reading};
 use crate::sequence::{self, Sequence};
 use crate::template::PATTERN;
@@ -73,6 +74,8 @@ pub struct Receiver {
     displaced: bool,
     /// True if parts of streams are counted separately.
     parted: bool,
+    /// True if groups of flows are counted separately.
+    grouped: bool,
     /// A packet waited for, and its latency.
     tag: Option<(u64, Option<u64>)>,
     /// By stream.
@@ -86,6 +89,50 @@ struct Watch {
     variation: Option<Variation>,
     density: Option<Density>,
     parts: Option<Parts>,
+    groups: Option<Groups>,
+}
+
+/// A stream's packets told apart by their flows: that of flow `n` is in group `n` modulo the number of groups.
+#[derive(Clone, Debug)]
+struct Groups {
+    turns: Turns,
+    groups: Vec<Group>,
+}
+
+/// Packets of a group of flows.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Group {
+    /// Different packets received.
+    pub received: u64,
+    /// Latencies of those that the receiver [samples](Receiver::sample).
+    pub latency: Delays,
+    /// Sum of the absolute values of IPDV, the difference of the delays of packets received one after the other (RFC
+    /// 5481 §4.1), nanoseconds.
+    pub ipdv_sum_ns: u64,
+    /// Number of these differences.
+    pub ipdv_count: u64,
+    last_ns: Option<u64>,
+}
+
+impl Group {
+    fn arrive(&mut self, ns: u64, is_sampled: bool) {
+        self.received += 1;
+        if is_sampled {
+            self.latency.record(ns);
+        }
+        if let Some(last) = self.last_ns.replace(ns) {
+            self.ipdv_sum_ns = self.ipdv_sum_ns.saturating_add(last.abs_diff(ns));
+            self.ipdv_count += 1;
+        }
+    }
+
+    /// Adds the packets of another receiver or trial.
+    pub fn add(&mut self, other: &Group) {
+        self.received += other.received;
+        self.latency.add(&other.latency);
+        self.ipdv_sum_ns = self.ipdv_sum_ns.saturating_add(other.ipdv_sum_ns);
+        self.ipdv_count += other.ipdv_count;
+    }
 }
 
 /// A stream's packets told apart by when they were sent.
@@ -126,6 +173,7 @@ impl Receiver {
             varied: false,
             displaced: false,
             parted: false,
+            grouped: false,
             tag: None,
             watches: Vec::new(),
         }
@@ -198,9 +246,30 @@ impl Receiver {
         Some(&self.watches.get(usize::from(stream))?.parts.as_ref()?.latency)
     }
 
+    /// Counts the packets of a stream by group of flows: `turns` are the flows of its packets from the first number on,
+    /// and flow `n` is in group `n` modulo `count`. Each group takes the memory of a histogram.
+    pub fn watch_groups(&mut self, stream: u8, turns: Turns, count: usize) {
+        self.grouped = true;
+        self.watch();
+        if let Some(watch) = self.watches.get_mut(usize::from(stream)) {
+            watch.groups = Some(Groups { turns, groups: vec![Group::default(); count.max(1)] });
+        }
+    }
+
+    /// Returns the packets of each group of all streams together; none without [`watch_groups`](Self::watch_groups).
+    pub fn groups(&self) -> Vec<Group> {
+        let mut all: Vec<Group> = vec![];
+        for groups in self.watches.iter().filter_map(|watch| watch.groups.as_ref()) {
+            all.resize(groups.groups.len().max(all.len()), Group::default());
+            all.iter_mut().zip(&groups.groups).for_each(|(sum, group)| sum.add(group));
+        }
+        all
+    }
+
     /// Sets up what is watched for streams that nothing has come of yet.
     fn watch(&mut self) {
-        self.watched = self.bins.is_some() || self.varied || self.displaced || self.parted || self.tag.is_some();
+        self.watched =
+            self.bins.is_some() || self.varied || self.displaced || self.parted || self.grouped || self.tag.is_some();
         if !self.watched {
             return;
         }
@@ -307,6 +376,10 @@ impl Receiver {
             if let Some((_, received)) = parts.parts.iter_mut().rev().find(|(first, _)| *first <= number) {
                 *received += 1;
             }
+        }
+        if let Some(Groups { turns, groups }) = &mut watch.groups {
+            let group = turns.flow(number.saturating_sub(sequence.first())) as usize % groups.len();
+            groups[group].arrive(self.scale.ns(age), is_sampled);
         }
         if let Some(losses) = &mut watch.losses {
             losses.arrive(number);
@@ -494,6 +567,41 @@ mod tests {
         assert_eq!(receiver.totals(10), expected);
         // 2 GHz: 2000, 4000 and 6000 ticks.
         assert_eq!((receiver.latency().min_ns(), receiver.latency().count()), (Some(1000), 3));
+    }
+
+    #[test]
+    fn groups_are_those_of_flows() {
+        let template = template(7);
+        let mut picker = template.flows().picker(0, 1);
+        (0..3).for_each(|_| assert!(picker.next_flow() < 3));
+        let mut receiver = Receiver::new(template.probe_at(), 100, 1000, 1_000_000_000);
+        receiver.watch_groups(0, picker.turns().unwrap(), 3);
+        let mut expected = [0; 3];
+        for sequence in 100..1100 {
+            let flow = picker.next_flow();
+            // every tenth is lost
+            if sequence % 10 != 0 {
+                let group = flow % 3;
+                expected[group as usize] += 1;
+                let delay = u64::from(1000 * (group + 1)) + if sequence % 4 < 2 { 0 } else { 10 * u64::from(group) };
+                let probe = Probe { stream: 0, sequence, stamp: 0 };
+                receiver.take(&frame(&template, 0, flow, probe), delay);
+                // copies do not count
+                receiver.take(&frame(&template, 0, flow, probe), delay);
+            }
+        }
+        let mut groups = receiver.groups();
+        assert_eq!(groups.iter().map(|group| group.received).collect::<Vec<_>>(), expected);
+        for (n, group) in groups.iter().enumerate() {
+            let n = n as u64 + 1;
+            assert!((1000 * n..=1010 * n).contains(&group.latency.quantile_ns(0.5).unwrap()), "{n}");
+            assert_eq!((group.latency.count(), group.ipdv_count), (group.received, group.received - 1));
+            assert!(group.ipdv_sum_ns <= 10 * (n - 1) * group.ipdv_count && (group.ipdv_sum_ns != 0) == (n != 1));
+        }
+        let other = groups[1].clone();
+        groups[0].add(&other);
+        assert_eq!(groups[0].received, expected[0] + expected[1]);
+        assert!(Receiver::new(template.probe_at(), 0, 10, 1).groups().is_empty());
     }
 
     #[test]

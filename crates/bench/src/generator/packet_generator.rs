@@ -286,6 +286,12 @@ impl PacketGenerator {
             if payload {
                 receiver.check_payload();
             }
+            for stream in (0..per_core).filter(|_| input.vnfs) {
+                let vnfs = if core == 0 { source.vnfs(stream) } else { further[core - 1].vnfs(stream) };
+                if let Some((turns, count)) = vnfs {
+                    receiver.watch_groups((core * per_core + stream) as u8, turns, count);
+                }
+            }
             receiver
         };
         let mut receiver = receiver_of(0);
@@ -359,6 +365,7 @@ impl PacketGenerator {
             payload_verified: payload,
             tagged_latency_ns: tag_ns,
             directions,
+            vnfs: receiver.groups(),
             ..TrialOutput::default()
         })
     }

@@ -8,6 +8,7 @@ use packet::{Batch, Packet, clock};
 use std::sync::Arc;
 use std::time::Duration;
 use traffic::capture::PROBE_EVERY;
+use traffic::order::Turns;
 use traffic::short_connections::Connections;
 use traffic::size::Cycle;
 use traffic::tcp::{Client, Server, TcpSettings};
@@ -211,6 +212,18 @@ impl<'a> PacketSource<'a> {
         }
     }
 
+    /// Returns the flows of the next packets of a stream and the number of destination MAC addresses that flows have in
+    /// turn, if there are several and the order of flows is not random.
+    pub(crate) fn vnfs(&self, stream: usize) -> Option<(Turns, usize)> {
+        let StreamSource::Synthetic(SyntheticFrames { flows: FlowSource::Fixed { template, picker }, .. }) =
+            self.streams.get(stream)?
+        else {
+            return None;
+        };
+        let count = template.flows().settings().dst_macs.len();
+        Some((picker.turns()?, count)).filter(|_| (2..=report::limit::VNFS).contains(&count))
+    }
+
     /// Returns the mean number of packets per packet with a sequence number.
     pub(crate) fn probe_interval(&self) -> u64 {
         match &self.streams[0] {
@@ -287,7 +300,13 @@ impl Source for SyntheticFrames<'_> {
             self.vary(packet.data_mut());
             return Some((packet, true));
         }
-        let mut packet = buffers.allocate()?;
+        let Some(mut packet) = buffers.allocate() else {
+            // flows of numbered packets follow from their numbers
+            if let FlowSource::Fixed { picker, .. } = &mut self.flows {
+                picker.step_back();
+            }
+            return None;
+        };
         template.fill(size, flow, probe, packet.append(len)?);
         self.vary(packet.data_mut());
         Some((packet, true))

@@ -67,7 +67,7 @@ impl Procedure for GivenLoad {
         // allows for rounding of the sum
         (self.asked_s < goal.sum_s() - 1e-9).then(|| {
             self.asked_s += goal.final_s();
-            TrialInput::constant(rate_pps, goal.final_s())
+            TrialInput { vnfs: true, ..TrialInput::constant(rate_pps, goal.final_s()) }
         })
     }
 

@@ -117,7 +117,12 @@ pub(super) fn chain_file(
     registry: &Registry,
 ) -> Result<ChainFile, Vec<Diagnostic>> {
     let text = config::read(path, "chain file").map_err(|d| vec![d])?;
-    let text_with_values = substitute(&text, parameters, used).map_err(|e| {
+    // numbers of copies, which the chain file repeats
+    let mut with_copy = parameters.clone();
+    for format in ["copy", "copy:02x"] {
+        with_copy.entry(format.to_owned()).or_insert_with(|| format!("${{{format}}}"));
+    }
+    let text_with_values = substitute(&text, &with_copy, used).map_err(|e| {
         let d = Diagnostic::new("unknown parameter").value(e.text).remedy(parameter_remedy(parameters));
         vec![Source { text: &text, file: path }.locate(e.at..e.at, d)]
     })?;

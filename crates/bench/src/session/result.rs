@@ -7,7 +7,8 @@ use crate::generator::Generator;
 use crate::method::LoadChoice;
 use crate::search::SearchKind;
 use crate::traffic_spec::PreparedTraffic;
-use report::Tool;
+use config::ChainFile;
+use report::{Tool, Vnf};
 
 /// Name of the repetition in a result's environment.
 pub(super) const REPETITION: &str = "repetition";
@@ -44,6 +45,11 @@ impl Session {
         if run.generator != Generator::Bondstone {
             cell.insert("generator".to_owned(), run.generator.to_string());
         }
+        let (mut latency, mut quantities) = (output.latency.clone(), output.quantities.clone());
+        if let Some(last) = latency.last_mut() {
+            add_cycles(&mut last.vnfs, run.target.file(), nodes);
+            quantities.extend(Vnf::quantities(&last.vnfs));
+        }
         report::Result {
             schema: report::Version::V2,
             id: String::new(),
@@ -79,11 +85,26 @@ impl Session {
                 Some(known) if known.summary.lower_pps == output.summary.lower_pps => known.summary,
                 _ => output.summary,
             },
-            latency: output.latency.clone(),
-            quantities: output.quantities.clone(),
+            latency,
+            quantities,
             series: output.series.clone(),
             streams: traffic.stream_documents(&output.streams),
             nodes: nodes.clone(),
+        }
+    }
+}
+
+/// Sets the cycles of each VNF to those of the NFs that are its copy, if the chain file has a copy for each VNF; `nodes` are
+/// those of the last trial.
+fn add_cycles(vnfs: &mut [Vnf], file: &ChainFile, nodes: &[report::Node]) {
+    if file.copies.is_none_or(|copies| copies as usize != vnfs.len()) {
+        return;
+    }
+    for nf in &file.nfs {
+        let vnf = nf.copy.and_then(|copy| vnfs.get_mut(copy as usize - 1));
+        let cycles = nodes.iter().find(|node| node.name == nf.name).and_then(|node| node.cycles_per_packet);
+        if let (Some(vnf), Some(cycles)) = (vnf, cycles) {
+            *vnf.cycles_per_packet.get_or_insert(0.0) += cycles;
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct TrialInput {
     pub delay_variation: bool,
     /// True if the displacement of reordered packets is measured.
     pub displacement: bool,
+    /// True if packets are counted by destination MAC address, if the traffic has several.
+    pub vnfs: bool,
     /// True if payloads are compared with those sent, where all are synthetic. A packet that differs is corrupt and
     /// lost.
     pub verify_payload: bool,

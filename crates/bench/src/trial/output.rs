@@ -3,6 +3,7 @@
 use super::counts::Trial;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use traffic::receiver::Group;
 use traffic::tcp::{ConnectionCounts, Failures, ServerCounts};
 use traffic::{Delays, Displacements};
 
@@ -31,6 +32,8 @@ pub struct TrialOutput {
     pub drops: BTreeMap<String, u64>,
     /// Counts per direction, if there are several.
     pub directions: Vec<DirectionCounts>,
+    /// Packets of each destination MAC address of the traffic, if requested and there are several.
+    pub vnfs: Vec<Group>,
     /// Counts of each stream of a profile, if requested.
     pub streams: Vec<StreamOutput>,
     /// TCP connections, if the traffic consists of them.

@@ -623,3 +623,96 @@ fn generator_cores_have_to_exist_once() {
         assert!(said.err.contains("--core") && said.err.contains(words), "{}", said.err);
     }
 }
+
+/// Three routers behind a switch that forwards by MAC address.
+const VNFS: &str = r#"
+bondstone = 1
+copies = 3
+port.lan.device = "ring:lan"
+port.wan.device = "ring:wan"
+
+[nf.switch]
+kind = "l2fwd"
+ports = ["v${copy}"]
+mac_table = [{ mac = "02:00:00:00:01:${copy:02x}", to = ["v${copy}"] }]
+
+[nf."r${copy}"]
+kind = "l3fwd"
+interface.lan = { addresses = ["10.253.${copy}.1/24"], mac = "02:00:00:00:01:${copy:02x}" }
+interface.wan = { addresses = ["10.254.${copy}.1/24"], mac = "02:00:00:00:02:${copy:02x}" }
+route = [{ prefix = "10.${copy}.0.0/16", via = ["10.254.${copy}.2"] }]
+neighbour = { "10.254.${copy}.2" = "02:00:00:00:03:${copy:02x}" }
+
+[[chain]]
+path = ["lan", "switch:in"]
+cores = [0]
+
+[[chain]]
+path = ["switch.v${copy}", "r${copy}:lan"]
+cores = [0]
+
+[traffic]
+into = "lan"
+src = "192.0.2.0/24"
+dst_mac = ["02:00:00:00:01:${copy:02x}"]
+dst = ["10.${copy}.0.0/16"]
+"#;
+
+#[test]
+fn counts_packets_by_vnf() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    // packets to a fourth address are for no VNF
+    let fourth = VNFS.replace("dst_mac = [", "dst_mac = [\"02:00:00:00:01:ff\", ");
+    let fourth = fourth.replace("dst = [", "dst = [\"203.0.113.0/24\", ");
+    for (chain, count) in [(VNFS, 3_u32), (&fourth, 4)] {
+        let flows = (300 * count).to_string();
+        let all = documents(&bench(&scratch, chain, &[&SHORT[..], &["--frames", "64", "--flows", &flows]].concat()));
+        let [result] = &all[..] else { panic!("{} results", all.len()) };
+        assert_lost_only_drops(result, u64::from(count - 3), u64::from(count));
+        let vnfs = &result.latency[0].vnfs;
+        assert_eq!(vnfs.len(), count as usize);
+        let seconds: f64 = result.trials.iter().map(|t| t.duration_s).sum();
+        let counts: Vec<u64> = vnfs.iter().map(|vnf| (vnf.received_pps * seconds).round() as u64).collect();
+        let received: u64 = result.trials.iter().map(|t| t.received).sum();
+        assert_eq!(counts.iter().sum::<u64>(), received, "{counts:?}");
+        let of_vnfs = &counts[count as usize - 3..];
+        if count == 4 {
+            assert_eq!((counts[0], vnfs[0].p50_ns), (0, None));
+        }
+        if result.trials.iter().all(|t| is_quiet(t) && t.unsent == 0) {
+            // flows have turns, and a trial may begin with any
+            let even = received / 3;
+            let off = 2 * result.trials.len() as u64;
+            assert!(of_vnfs.iter().all(|n| n.abs_diff(even) <= off), "{counts:?}");
+            let fairness = result.quantity("fairness of VNFs").map(|q| q.value);
+            assert!(fairness.is_some_and(|index| (index - 3.0 / f64::from(count)).abs() < 0.01), "{fairness:?}");
+        }
+        for (vnf, n) in vnfs[count as usize - 3..].iter().zip(of_vnfs) {
+            assert!(*n == 0 || vnf.p50_ns > Some(0.0), "{vnf:?}");
+            // only with a copy for each address
+            assert_eq!(vnf.cycles_per_packet.is_some(), count == 3 && *n != 0, "{vnf:?}");
+        }
+    }
+}
+
+#[test]
+fn reports_rows_of_vnfs() {
+    if !has_cpu_0_and_another() {
+        return;
+    }
+    let scratch = Scratch::new();
+    let arguments = [&SHORT[..4], &["--frames", "64"]].concat();
+    let said = bench(&scratch, VNFS, &arguments);
+    assert!(matches!(said.status, Some(0 | 1)), "{}", said.err);
+    for words in ["VNFs", "received Mpps", "jitter µs", "fairness of VNFs", "received by the slowest VNF"] {
+        assert!(said.out.contains(words), "{words}: {}", said.out);
+    }
+    let page = std::fs::read_to_string(scratch.path("report.html")).unwrap();
+    assert!(page.contains("<h2>VNFs</h2>"));
+    // a single address is no VNF
+    let single = VNFS.replace("dst_mac = [\"02:00:00:00:01:${copy:02x}\"]", "dst_mac = \"02:00:00:00:01:01\"");
+    assert!(!bench(&scratch, &single, &arguments).out.contains("VNF"));
+}

@@ -124,6 +124,7 @@ impl<'a> Builder<'a> {
                 file,
                 text,
                 clock,
+                copies: None,
                 max_frame,
                 idle,
                 ports,

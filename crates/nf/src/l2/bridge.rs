@@ -151,7 +151,7 @@ impl Nf for Bridge {
 
     fn build(settings: &Settings, cx: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let Settings { ports, mac_entries, ageing_time } = settings;
-        port_list::check(ports, MAX_PORTS, "a bridge has 2 to 30 ports")?;
+        port_list::check(ports, 2..=MAX_PORTS, "a bridge has 2 to 30 ports")?;
         if !(1..=4000).contains(ageing_time) {
             let d = Diagnostic::new("ageing time is out of range").key("ageing_time").value(ageing_time);
             return Err(d.remedy("write 1 to 4000 seconds"));

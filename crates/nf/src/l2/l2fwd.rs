@@ -23,7 +23,7 @@ pub struct Settings {
     src: Option<Mac>,
     /// Destination address to set.
     dst: Option<Mac>,
-    /// Names of 2 to 128 ports of the chain file. Frames are forwarded unchanged by `mac_table` and `mac_table_file`;
+    /// Names of 1 to 128 ports of the chain file. Frames are forwarded unchanged by `mac_table` and `mac_table_file`;
     /// frames to other addresses are dropped.
     ports: Vec<String>,
     /// MAC table entries: { mac, to = ["lan"] }, or { mac, count, to = ["lan", "wan"] } for `count` consecutive

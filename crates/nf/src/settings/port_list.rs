@@ -1,13 +1,14 @@
 //! Port lists of NFs with several equal ports.
 
 use diagnostics::Diagnostic;
+use std::ops::RangeInclusive;
 
-/// Checks a list of 2 to `max` distinct ports. `problem` is the message for another number of ports.
+/// Checks a list of distinct ports. `problem` is the message for a number of ports out of `range`.
 ///
 /// # Errors
 /// The number of ports is invalid, or a port occurs twice.
-pub(crate) fn check(ports: &[String], max: usize, problem: &'static str) -> Result<(), Diagnostic> {
-    if !(2..=max).contains(&ports.len()) {
+pub(crate) fn check(ports: &[String], range: RangeInclusive<usize>, problem: &'static str) -> Result<(), Diagnostic> {
+    if !range.contains(&ports.len()) {
         let d = Diagnostic::new(problem).key("ports").value(ports.len());
         return Err(d.remedy("write ports = [\"a\", \"b\"], with names of ports of the file"));
     }

@@ -57,7 +57,7 @@ impl Nf for Spread {
 
     fn build(settings: &Settings, _: &BuildContext) -> Result<impl Node + 'static, Diagnostic> {
         let Settings { ports, by } = settings;
-        port_list::check(ports, MAX_PORTS, "packets are spread over 2 to 128 ports")?;
+        port_list::check(ports, 2..=MAX_PORTS, "packets are spread over 2 to 128 ports")?;
         Ok(SpreadNode { ports: ports.len() as u8, by: *by, next: 0 })
     }
 }

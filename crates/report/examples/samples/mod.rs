@@ -173,6 +173,7 @@ fn latency(lower: f64, share: f64, cycles: f64, bytes: f64) -> Latency {
         host_interference: false,
         lost: 0,
         latency_hdr: Some(hdr::encode(&h).expect("fits")),
+        vnfs: vec![],
     }
 }
 

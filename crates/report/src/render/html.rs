@@ -221,6 +221,9 @@ fn measurements(results: &[Result]) -> Measurements {
     if results.iter().any(|r| !r.streams.is_empty()) {
         further.push(section("Streams", [tables::element(&super::streams::counters(results), STREAM_COUNTERS)]));
     }
+    if results.iter().any(|r| r.latency.iter().any(|l| !l.vnfs.is_empty())) {
+        out.push(section("VNFs", [tables::element(&super::tables::vnfs(results), VNFS)]));
+    }
     if let Some(table) = tables::quantities(results) {
         further.push(section("Quantities", [tables::element(&table, QUANTITIES)]));
     }
@@ -242,6 +245,9 @@ fn origin(results: &[Result]) -> Vec<Element> {
 const RESULTS: &str = "\
     Throughput is the lower bound, in one direction; L1 includes preamble and gap, 20 bytes per frame. Latency was \
     measured at the given load, a share of the throughput, by the clock of one host.";
+const VNFS: &str = "\
+    Packets for each destination MAC address, at the highest load at which latency was measured. Jitter is the mean of \
+    the absolute values of IPDV (RFC 5481).";
 const THROUGHPUT: &str = "\
     Throughput. Bars are lower bounds: the highest load that met the goal. Whiskers extend to the lowest load that did \
     not. Bars with a dashed outline are not limited by the DUT. The dashed line is the line rate of 10-Gigabit \

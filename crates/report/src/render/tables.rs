@@ -22,6 +22,10 @@ pub fn table(results: &[Result]) -> String {
         out += "\n  packets of all streams over time\n";
         out += &streams::over_time(results).to_string();
     }
+    if results.iter().any(|r| r.latency.iter().any(|l| !l.vnfs.is_empty())) {
+        out += "\n  VNFs\n";
+        out += &vnfs(results).to_string();
+    }
     if results.iter().any(|r| r.nodes.iter().any(|n| n.cycles_per_packet.is_some())) {
         out += "\n  cycles per packet\n";
         out += &cycles(results).to_string();
@@ -100,6 +104,43 @@ fn quantities(results: &[Result]) -> Table {
         }
     }
     table.without_constant(1).without_constant(0)
+}
+
+/// Returns the table of VNFs, one row each, at the highest load at which latency was measured.
+pub(crate) fn vnfs(results: &[Result]) -> Table {
+    let mut table = Table::new(&[
+        "result",
+        "method",
+        "frame",
+        "load",
+        "VNF",
+        "received Mpps",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "jitter µs",
+        "cycles/packet",
+    ]);
+    let us = |ns: Option<f64>| ns.map_or(NONE.to_owned(), format::us);
+    for (label, r) in labels::labels(results).into_iter().zip(results) {
+        let Some(latency) = r.highest_latency() else { continue };
+        for (n, vnf) in latency.vnfs.iter().enumerate() {
+            table.row([
+                label.clone(),
+                r.method.name.clone(),
+                r.traffic.frames.label(),
+                labels::load(latency),
+                (n + 1).to_string(),
+                format::mpps(vnf.received_pps),
+                us(vnf.p50_ns),
+                us(vnf.p99_ns),
+                us(vnf.p999_ns),
+                us(vnf.jitter_ns),
+                vnf.cycles_per_packet.map_or(NONE.to_owned(), format::cycles),
+            ]);
+        }
+    }
+    table.without_constant(3).without_constant(1).without_constant(0)
 }
 
 /// Maximum number of nodes with their own column.

@@ -1,5 +1,6 @@
 //! Latency at one load.
 
+use super::Vnf;
 use crate::limit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,10 @@ pub struct Latency {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::HDR))]
     pub latency_hdr: Option<String>,
+    /// VNFs that packets are for by destination MAC address, in the order of the addresses; empty for a single address.
+    #[serde(default, deserialize_with = "limit::list::<_, _, { limit::VNFS }>", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::VNFS))]
+    pub vnfs: Vec<Vnf>,
 }
 
 /// Samples that must lie beyond a percentile for it to be printed.

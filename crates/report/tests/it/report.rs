@@ -2,7 +2,7 @@
 
 use crate::samples;
 
-use report::{Frames, LimitedBy, Result, html, table};
+use report::{Frames, LimitedBy, Result, Vnf, html, table};
 use roxmltree::{Document, ParsingOptions};
 use std::collections::HashSet;
 
@@ -478,4 +478,43 @@ fn text_report_contains_all_results() {
     for (r, line) in results.iter().zip(&lines[1..]) {
         assert_eq!(end(line, &format!("{:.3}", r.summary.lower_pps / 1e6)), Some(mpps), "{line}");
     }
+}
+
+#[test]
+fn figures_over_vnfs_have_the_linear_benchmark() {
+    let rates = [(1, "a", 2e6), (2, "a", 3e6), (4, "a", 3e6), (1, "b", 5e6), (2, "b", 6e6), (4, "b", 6e6)];
+    let result = |(vnfs, dut, pps): (u64, &str, f64)| {
+        let mut r = samples::result("bondstone", Frames::FrameBytes(64), 208.0);
+        r.cell = [("vnfs", vnfs.to_string()), ("dut", dut.to_owned())].map(|(n, v)| (n.to_owned(), v)).into();
+        (r.summary.lower_pps, r.summary.upper_pps) = (pps, None);
+        r
+    };
+    let results: Vec<Result> = rates.into_iter().map(result).collect();
+    let page = html(&results);
+    check_page(&page);
+    let rows: Vec<_> = texts(&parse(&page), "tr").into_iter().filter(|row| row.starts_with("linear")).collect();
+    let expected = [(1, "5.000"), (2, "10.000"), (4, "20.000")];
+    assert_eq!(rows, expected.map(|(vnfs, mpps)| format!("linear benchmark, 64 B{vnfs}{mpps}––")));
+    // without a measurement of one VNF there is none
+    let without: Vec<Result> = results.into_iter().filter(|r| r.cell["vnfs"] != "1").collect();
+    assert!(!html(&without).contains("linear benchmark"));
+}
+
+#[test]
+fn vnfs_have_rows() {
+    let mut r = samples::result("bondstone", Frames::FrameBytes(64), 208.0);
+    let fast = Vnf { received_pps: 2e6, p50_ns: Some(1500.0), p99_ns: Some(2500.0), ..Vnf::default() };
+    let slow = Vnf { received_pps: 1e6, jitter_ns: Some(700.0), cycles_per_packet: Some(99.0), ..Vnf::default() };
+    r.latency.last_mut().unwrap().vnfs = vec![fast, slow];
+    assert_eq!(r.check(), Ok(()));
+    let text = table(std::slice::from_ref(&r));
+    let rows = text.split("VNFs\n").nth(1).unwrap().lines().skip(1).take(3);
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();
+    assert!(rows.iter().any(|row| row.ends_with(&["1", "2.000", "1.5", "2.5", "–", "–", "–"])), "{text}");
+    assert!(rows.iter().any(|row| row.ends_with(&["2", "1.000", "–", "–", "–", "0.700", "99.0"])), "{text}");
+    let page = html(std::slice::from_ref(&r));
+    check_page(&page);
+    assert!(texts(&parse(&page), "h2").contains(&"VNFs".to_owned()));
+    r.latency.last_mut().unwrap().vnfs[0].p99_ns = Some(1.0);
+    assert!(r.check().unwrap_err().to_string().contains("vnfs[0]"));
 }

@@ -298,6 +298,7 @@ fn latencies(result: &Member<'_>, r: &mut Result) -> std::result::Result<(), Err
             lost: 0,
             host_interference: false,
             latency_hdr: hdr::encode(&h).ok(),
+            vnfs: vec![],
         });
     }
     if !r.latency.is_empty() {

@@ -35,7 +35,8 @@ impl Procedure for LatencyAtThroughput {
         let (times, duration_s, tag_s) = context.settings.select(QUICK, STANDARD);
         (self.started < times).then(|| {
             self.started += 1;
-            TrialInput { tagged_at_s: Some(tag_s), ..TrialInput::constant(context.load_at_share(1.0), duration_s) }
+            let load = TrialInput::constant(context.load_at_share(1.0), duration_s);
+            TrialInput { tagged_at_s: Some(tag_s), vnfs: true, ..load }
         })
     }
 

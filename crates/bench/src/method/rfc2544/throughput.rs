@@ -42,7 +42,7 @@ impl Procedure for Throughput {
             if share == 0.0 { context.settings.limits.min_pps().max(idle) } else { context.load_at_share(share) };
         // the duration of final trials, unless it is too short for percentiles
         let duration_s = context.settings.select(QUICK_S, context.settings.goal.final_s().max(QUICK_S));
-        Some(TrialInput::constant(load_pps, duration_s))
+        Some(TrialInput { vnfs: true, ..TrialInput::constant(load_pps, duration_s) })
     }
 
     fn record(&mut self, context: &MethodContext, input: &TrialInput, output: TrialOutput) {

@@ -45,7 +45,7 @@ const MAX_PORTS: usize = 128;
 /// # Errors
 /// Invalid ports or MAC table entries.
 pub(super) fn build(s: &Settings, has_table: bool, cx: &BuildContext) -> Result<MacTableNode, Diagnostic> {
-    port_list::check(&s.ports, MAX_PORTS, "a MAC table needs 2 to 128 ports")?;
+    port_list::check(&s.ports, 1..=MAX_PORTS, "a MAC table needs 1 to 128 ports")?;
     if s.src.is_some() || s.dst.is_some() {
         let key = if s.src.is_some() { "src" } else { "dst" };
         let d = Diagnostic::new("cannot be combined with a MAC table").key(key).value(&cx.name);
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn rejects_invalid_settings() {
         for (settings, about) in [
-            ("mac_table = [{ mac = \"02:00:00:00:00:01\", to = [\"a\"] }]", "2 to 128"),
+            ("mac_table = [{ mac = \"02:00:00:00:00:01\", to = [\"a\"] }]", "1 to 128"),
             ("ports = [\"a\", \"b\"]", "no MAC table entries"),
             ("ports = [\"a\", \"b\"]\nmac_table = [{ mac = \"02:00:00:00:00:01\", to = [\"x\"] }]", "\"x\""),
             ("ports = [\"a\", \"b\"]\nmac_table = [{ mac = \"02:00:00:00:00:01\", to = [] }]", "no port"),
