@@ -41,6 +41,7 @@ mod nat;
 mod nat64;
 mod nat_kernel;
 mod new;
+mod numa;
 mod observe;
 mod output;
 mod processes;

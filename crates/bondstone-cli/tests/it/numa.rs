@@ -9,8 +9,8 @@ use std::process::Command;
 
 /// Kernel modules of the NICs, in order of their dependencies.
 const MODULES: [&str; 8] = [
-    "drivers/virtio/virtio.ko",
     "drivers/virtio/virtio_ring.ko",
+    "drivers/virtio/virtio.ko",
     "drivers/virtio/virtio_pci_legacy_dev.ko",
     "drivers/virtio/virtio_pci_modern_dev.ko",
     "drivers/virtio/virtio_pci.ko",
@@ -98,15 +98,17 @@ fn chains_are_placed_near_their_devices_or_far_from_them() {
         rest.split_once(to).unwrap_or_else(|| panic!("no {to:?} in {output}")).0.to_owned()
     };
     assert!(!output.contains("FAILED"), "{output}");
-    assert_eq!([part("NODE eth0: ", "\n"), part("NODE eth1: ", "\n")], ["0", "1"]);
+    // the order of their names depends on the kernel
+    let devices = ["eth0", "eth1"].map(|nic| part(&format!("NODE {nic}: "), "\n").parse::<u64>().unwrap());
+    assert!(devices == [0, 1] || devices == [1, 0], "{devices:?}");
     let nodes = |place: &str| -> Vec<u64> {
         let plan: Value = serde_json::from_str(&part(&format!("PLAN {place}: "), " END")).unwrap();
         assert_eq!(plan["nodes"].as_object().unwrap().len(), 2, "{plan}");
         let chains = plan["chains"].as_array().unwrap();
         chains.iter().map(|chain| chain["nodes"][0].as_u64().unwrap()).collect()
     };
-    assert_eq!(nodes("local"), [0, 1]);
-    assert_eq!(nodes("worst"), [1, 0]);
+    assert_eq!(nodes("local"), devices);
+    assert_eq!(nodes("worst"), devices.map(|node| 1 - node));
     let random: Vec<Vec<u64>> = (1..=3).map(|seed| nodes(&format!("random --seed {seed}"))).collect();
-    assert!(random.iter().any(|nodes| *nodes != random[0]) || random[0] != [0, 1], "{random:?}");
+    assert!(random.iter().any(|nodes| *nodes != random[0]), "{random:?}");
 }

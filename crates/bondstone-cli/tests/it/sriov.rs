@@ -2,9 +2,9 @@
 //! router in a sandbox, carry packets between two hosts, and are removed. The guest has cgroup v2.
 
 use crate::common::Scratch;
+use crate::common::guest::{self, GuestFiles};
 use serde_json::Value;
-use std::fs::{copy, create_dir_all, read_dir, write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{read_dir, write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -124,20 +124,6 @@ state "beside others"
 echo o >/proc/sysrq-trigger; sleep 60
 "#;
 
-/// Returns the shared libraries of a program.
-fn libraries(program: &Path) -> Vec<String> {
-    let listed = Command::new(program).arg("--version").env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
-    let word = |line: &str| {
-        let path = line.split_once(" => ").map_or(line, |(_, path)| path).split_whitespace().next()?.to_owned();
-        path.starts_with('/').then_some(path)
-    };
-    String::from_utf8(listed.stdout).unwrap().lines().filter_map(word).collect()
-}
-
-fn succeeds(command: &mut Command) -> bool {
-    command.output().is_ok_and(|done| done.status.success())
-}
-
 /// Returns the folder that `scripts/emulated-nic.sh` downloads to.
 fn download_dir() -> PathBuf {
     let home = || Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cache");
@@ -178,41 +164,22 @@ fn kernel() -> Option<(PathBuf, PathBuf)> {
 #[ignore = "an emulated guest takes minutes on a busy machine: make soak"]
 fn virtual_functions_carry_packets_to_a_sandbox_and_are_removed() {
     let scratch = Scratch::new();
-    let (busybox, ip) = (Path::new("/bin/busybox"), Path::new("/sbin/ip"));
-    let tools = succeeds(Command::new("cpio").arg("--version")) && busybox.exists() && ip.exists();
-    let (Some(mut qemu), Some((image, modules)), true) = (qemu(), kernel(), tools) else {
+    let ip = Path::new("/sbin/ip");
+    let (Some(mut qemu), Some((image, modules)), true) = (qemu(), kernel(), guest::has_tools() && ip.exists()) else {
         eprintln!(
             "skipped: needs cpio, busybox-static, iproute2, and a QEMU and kernel with igb (scripts/emulated-nic.sh)"
         );
         return;
     };
 
-    let own = Path::new(env!("CARGO_BIN_EXE_bondstone"));
-    let root = scratch.path("root");
-    let put = |from: &Path, to: &str| {
-        let to = root.join(to.trim_start_matches('/'));
-        create_dir_all(to.parent().unwrap()).unwrap();
-        copy(from, &to).unwrap_or_else(|e| panic!("{}: {e}", from.display()));
-    };
-    put(busybox, "bin/busybox");
-    put(ip, "sbin/ip");
-    put(own, "bondstone");
-    // debug information is most of the binary, which is loaded into memory
-    succeeds(Command::new("strip").arg(root.join("bondstone")));
-    [own, ip].iter().flat_map(|of| libraries(of)).for_each(|library| put(Path::new(&library), &library));
+    let files = GuestFiles::new(scratch.path("root"), INIT);
+    files.put_program(ip, "sbin/ip");
     for (list, of) in [("nic", &NIC_MODULES[..]), ("programs", &VFIO_MODULES)] {
-        let names: Vec<&str> =
-            of.iter().map(|module| Path::new(module).file_name().unwrap().to_str().unwrap()).collect();
-        of.iter().zip(&names).for_each(|(module, name)| put(&modules.join(module), &format!("modules/{name}")));
-        write(root.join("modules").join(list), names.join("\n")).unwrap();
+        files.put_modules(list, &modules, of);
     }
-    write(root.join("vf.toml"), CHAIN).unwrap();
-    ["proc", "sys", "dev"].iter().for_each(|folder| create_dir_all(root.join(folder)).unwrap());
-    write(root.join("init"), INIT).unwrap();
-    std::fs::set_permissions(root.join("init"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    write(files.path("vf.toml"), CHAIN).unwrap();
     let archive = scratch.path("initramfs");
-    let pack = format!("find . | cpio --quiet -o -H newc >{}", archive.display());
-    assert!(succeeds(Command::new("sh").args(["-c", &pack]).current_dir(&root)));
+    files.pack(&archive);
 
     qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
     // QEMU 10.0 ignores the upper half of a virtual function's address: all devices are placed below 4 GiB
@@ -225,12 +192,7 @@ fn virtual_functions_carry_packets_to_a_sandbox_and_are_removed() {
     }
     qemu.arg("-kernel").arg(&image).arg("-initrd").arg(&archive);
     qemu.args(["-append", "console=ttyS0 quiet panic=-1 intel_iommu=on"]).stdin(Stdio::null());
-    let mut limited = Command::new("timeout");
-    limited.arg("300").arg(qemu.get_program()).args(qemu.get_args()).stdin(Stdio::null());
-    let output = limited.output().unwrap();
-    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-    let output = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-    eprintln!("{output}");
+    let output = guest::run(&qemu);
 
     let part = |from: &str, to: &str| {
         let rest = output.split_once(from).unwrap_or_else(|| panic!("no {from:?} in {output}")).1;

@@ -222,7 +222,7 @@ fn measurements(results: &[Result]) -> Measurements {
         further.push(section("Streams", [tables::element(&super::streams::counters(results), STREAM_COUNTERS)]));
     }
     if results.iter().any(|r| r.latency.iter().any(|l| !l.vnfs.is_empty())) {
-        out.push(section("VNFs", [tables::element(&super::tables::vnfs(results), VNFS)]));
+        further.push(section("VNFs", [tables::element(&super::tables::vnfs(results), VNFS)]));
     }
     if let Some(table) = tables::quantities(results) {
         further.push(section("Quantities", [tables::element(&table, QUANTITIES)]));

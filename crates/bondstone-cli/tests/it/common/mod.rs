@@ -7,6 +7,7 @@ pub(crate) mod fpm_recording;
 pub(crate) mod frr;
 pub(crate) mod full_table;
 pub(crate) mod gateway;
+pub(crate) mod guest;
 pub(crate) mod instance;
 pub(crate) mod lab;
 pub(crate) mod load;
