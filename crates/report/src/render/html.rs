@@ -9,7 +9,7 @@ use super::format::{self, plural};
 use super::{labels, notes};
 use crate::Result;
 use charts::grid::Grid;
-use charts::{box_plot, curves, cycles, latency, scaling, streams, throughput};
+use charts::{anatomy, box_plot, curves, cycles, latency, scaling, streams, throughput};
 use element::{Element, el};
 #[cfg(feature = "png")]
 pub use figures::png;
@@ -197,6 +197,7 @@ fn sections(results: &[Result]) -> Vec<Element> {
     figure(curves::lateness(shown), LATENESS, latest, &curves::lateness_percentiles(shown));
     figure(curves::variation(shown), VARIATION, latest, &curves::spread(shown));
     figure(curves::loss(shown), LOSS, latest, &curves::losses(shown));
+    figure(anatomy::drawings(&grid), ANATOMY, latest, &super::tables::anatomy(with_rate));
     figure(cycles::drawings(&grid), CYCLES, latest, &super::tables::nodes(with_rate));
     for (name, drawings) in curves::series(shown) {
         figure(drawings, &format!("{name}."), latest, &curves::points(shown, &name));
@@ -244,6 +245,10 @@ const STREAM_COUNTERS: &str = "\
     not in the number of lost packets.";
 const QUANTITIES: &str = "\
     Other numbers of the methods. For the mean or median of several values, n is their number.";
+const ANATOMY: &str = "\
+    Mean latency of traced probes, from the time at which a probe was due to its arrival, by part; beside the bar, their \
+    sum. A queue is the time from sending to a port until the receiver has taken the packet, the switch the time in \
+    workers outside NFs, a crossing the way into or out of a sandbox.";
 const CYCLES: &str = "\
     Cycles per packet in each node, at the throughput; beside the bar, the sum for a packet that visits all nodes. \
     Cycles are those of the time-stamp counter, independent of the core frequency.";
