@@ -80,6 +80,7 @@ impl Session {
                 _ => output.summary,
             },
             latency: output.latency.clone(),
+            anatomy: output.anatomy.clone(),
             quantities: output.quantities.clone(),
             series: output.series.clone(),
             streams: traffic.stream_documents(&output.streams),
