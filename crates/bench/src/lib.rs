@@ -27,6 +27,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod anatomy;
 mod calibration;
 pub mod capacity;
 pub mod dut;

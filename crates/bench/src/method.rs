@@ -43,10 +43,11 @@ pub(crate) use accumulate::percentile;
 pub use profile::ProfileSummary;
 pub use properties::{LoadChoice, Properties, RequiredTraffic};
 pub use registry::{GIVEN_LOAD, METHODS, MethodError, MethodInfo, PROFILE, RFC2544, THROUGHPUT, find, start};
+pub(crate) use rfc2544::throughput::TRACED_SHARES;
 
 use crate::search::{Goal, LimitedBy, Limits, SearchBounds, SearchError, SearchKind};
 use crate::trial::{Measurer, MeasurerError, StreamOutput, Trial, TrialInput, TrialOutput};
-use report::{Latency, Quantity, Series, Summary};
+use report::{Latency, LatencyAnatomy, Quantity, Series, Summary};
 
 /// Next step of a method.
 #[derive(Clone, PartialEq, Debug)]
@@ -97,6 +98,8 @@ pub struct MethodSettings {
     pub soak_s: Option<f64>,
     /// Load of the method `soak` as a share of the throughput.
     pub soak_share: f64,
+    /// True if the methods `throughput` and `load` trace probes through the DUT.
+    pub anatomy: bool,
 }
 
 impl MethodSettings {
@@ -116,6 +119,7 @@ impl MethodSettings {
             flows: 1024,
             soak_s: None,
             soak_share: 0.9,
+            anatomy: false,
         }
     }
 
@@ -177,6 +181,8 @@ pub struct MethodOutput {
     pub limited_by: LimitedBy,
     /// Latency at each load at which it was measured.
     pub latency: Vec<Latency>,
+    /// Parts of the latency at each load at which probes were traced.
+    pub anatomy: Vec<LatencyAnatomy>,
     /// Other measured quantities.
     pub quantities: Vec<Quantity>,
     /// Measured curves.

@@ -183,14 +183,24 @@ pub enum Metric {
     P99,
     /// 99.9th percentile of that latency.
     P999,
+    /// Mean time of traced probes between NFs, in queues, the switch on the host and crossings, as a share of their latency
+    /// after they were sent.
+    HostShare,
     /// Speed relative to C: cycles per packet of the C baseline in `native-bench` divided by those of Bondstone.
     SpeedOverC,
 }
 
 impl Metric {
     /// All metrics.
-    pub const ALL: [Metric; 6] =
-        [Metric::Throughput, Metric::LineShare, Metric::P50, Metric::P99, Metric::P999, Metric::SpeedOverC];
+    pub const ALL: [Metric; 7] = [
+        Metric::Throughput,
+        Metric::LineShare,
+        Metric::P50,
+        Metric::P99,
+        Metric::P999,
+        Metric::HostShare,
+        Metric::SpeedOverC,
+    ];
 
     /// Returns its name in scenario files.
     pub const fn name(self) -> &'static str {
@@ -200,13 +210,14 @@ impl Metric {
             Metric::P50 => "p50",
             Metric::P99 => "p99",
             Metric::P999 => "p99.9",
+            Metric::HostShare => "share of latency in the host",
             Metric::SpeedOverC => "speed over C",
         }
     }
 
-    /// Returns true if it is a latency.
+    /// Returns true if it is a latency, or a share of one.
     pub const fn is_latency(self) -> bool {
-        matches!(self, Metric::P50 | Metric::P99 | Metric::P999)
+        matches!(self, Metric::P50 | Metric::P99 | Metric::P999 | Metric::HostShare)
     }
 
     /// Returns true if `native-bench` measures it, false if it is measured in cells.
@@ -219,7 +230,7 @@ impl Metric {
         match self {
             Metric::Throughput => ("Mpps", 1e6),
             Metric::P50 | Metric::P99 | Metric::P999 => ("us", 1e3),
-            Metric::LineShare | Metric::SpeedOverC => ("", 1.0),
+            Metric::LineShare | Metric::HostShare | Metric::SpeedOverC => ("", 1.0),
         }
     }
 }

@@ -201,6 +201,9 @@ fn measure(scenario: &Scenario, session: &mut CliSession, resume: bool) -> anyho
     Ok(run)
 }
 
+/// Load at which latency is compared, as a share of the throughput.
+const LATENCY_SHARE: f64 = 0.8;
+
 /// Adds the values of a result, if its method measures a rate.
 fn observe(result: &report::Result, labels: BTreeMap<String, String>, run: &mut Measurements) {
     let has_rate = |method: &MethodInfo| method.properties.is_throughput || method.properties.load == LoadChoice::Given;
@@ -236,13 +239,21 @@ fn observe(result: &report::Result, labels: BTreeMap<String, String>, run: &mut 
     let line = result.traffic.line_pps();
     let bounds = summary.upper_pps.map(|upper| (summary.lower_pps / line, upper / line));
     add(Metric::LineShare, summary.lower_pps / line, bounds);
-    let latency = result.latency.first().filter(|latency| !latency.host_interference);
-    if result.latency.first().is_some_and(|l| l.host_interference) {
+    let from_80 = |l: &&report::Latency| (l.share_of_throughput.unwrap_or(LATENCY_SHARE) - LATENCY_SHARE).abs();
+    let latency = result.latency.iter().min_by(|a, b| from_80(a).total_cmp(&from_80(b)));
+    if latency.is_some_and(|l| l.host_interference) {
         miss(MissingPart::Latency, "every latency measurement was invalidated by host interference");
     }
-    if let Some(latency) = latency {
+    if let Some(latency) = latency.filter(|latency| !latency.host_interference) {
         add(Metric::P50, latency.p50_ns, None);
         add(Metric::P99, latency.p99_ns, None);
         add(Metric::P999, latency.p999_ns, None);
+    }
+    for anatomy in &result.anatomy {
+        if let (Some(share), Some(value)) = (anatomy.share_of_throughput, anatomy.host_share()) {
+            let mut labels = labels.clone();
+            labels.insert("load".to_owned(), format!("{:.0}", share * 100.0));
+            run.observations.push(Observation { metric: Metric::HostShare, labels, value, bounds: None });
+        }
     }
 }

@@ -34,6 +34,12 @@ pub trait Observer: Any + Send {
     /// bit each.
     fn received(&mut self, input: usize, packets: &[Packet]) -> u64;
 
+    /// Returns false if nothing that is done with the packets just received is of interest: they then run as if there
+    /// were no observer, but for drops, creations and holds, which it sees.
+    fn is_watching(&self) -> bool {
+        true
+    }
+
     /// Packets are at a place.
     fn sees(&mut self, at: Point, packets: &[Packet]);
 

@@ -1,7 +1,7 @@
 //! Consistency checks of documents.
 
 use crate::content_hash::{is_hash, sha256};
-use crate::result::{Frames, Latency, Result, Stream, Trial};
+use crate::result::{Frames, Latency, LatencyAnatomy, Result, Stream, Trial};
 use crate::{Error, hdr, limit};
 use serde_json::Value;
 
@@ -48,6 +48,9 @@ impl Result {
         }
         for (n, latency) in self.latency.iter().enumerate() {
             check_latency(&format!("latency[{n}]"), latency)?;
+        }
+        for (n, anatomy) in self.anatomy.iter().enumerate() {
+            check_anatomy(&format!("anatomy[{n}]"), anatomy)?;
         }
         Ok(())
     }
@@ -167,6 +170,14 @@ fn check_latency(path: &str, l: &Latency) -> std::result::Result<(), Error> {
         }
     }
     check_histogram(path, "latency_hdr", l.latency_hdr.as_deref())
+}
+
+fn check_anatomy(path: &str, a: &LatencyAnatomy) -> std::result::Result<(), Error> {
+    let sum: f64 = a.parts.iter().map(|part| part.mean_ns).sum();
+    if (sum - a.mean_ns).abs() > a.residual_max_ns + a.mean_ns * 1e-9 {
+        return Err(Error::value(format!("{path}.parts"), sum, format!("the means must add up to {}", a.mean_ns)));
+    }
+    Ok(())
 }
 
 fn check_histogram(path: &str, member: &str, text: Option<&str>) -> std::result::Result<(), Error> {

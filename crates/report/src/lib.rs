@@ -24,8 +24,9 @@ pub use hdrhistogram::Histogram;
 pub use render::png;
 pub use render::{Figure, figures, html, reproduction_html, table};
 pub use result::{
-    Axis, Calibration, Connections, Dut, Environment, FailedConnections, Frames, Goal, Latency, LimitedBy, Method, Mix,
-    MixPart, NfInstance, Node, Phase, PollTimes, Port, Profile, Quantity, Result, Series, Spread, Stream,
-    StreamLatency, Summary, Tool, Trace, Traffic, Trial, Version, Vnf, now, rfc3339, unix_seconds,
+    Axis, Calibration, Connections, Dut, Environment, FailedConnections, Frames, Goal, Latency, LatencyAnatomy,
+    LatencyPart, LimitedBy, Method, Mix, MixPart, NfInstance, Node, PartKind, Phase, PollTimes, Port, Profile,
+    Quantity, Result, Series, Spread, Stream, StreamLatency, Summary, Tool, Trace, Traffic, Trial, Version, Vnf, now,
+    rfc3339, unix_seconds,
 };
 pub use schema::schema;

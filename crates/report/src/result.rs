@@ -1,5 +1,6 @@
 //! The document of one measurement.
 
+mod anatomy;
 mod dut;
 mod environment;
 mod goal;
@@ -11,6 +12,7 @@ mod traffic;
 mod trial;
 mod vnf;
 
+pub use anatomy::{LatencyAnatomy, LatencyPart, PartKind};
 pub use dut::{Dut, NfInstance, Port};
 pub use environment::{Calibration, Environment, Tool, now, rfc3339, unix_seconds};
 pub use goal::{Goal, Method, Summary};
@@ -90,6 +92,14 @@ pub struct Result {
     )]
     #[schemars(length(max = limit::LATENCIES))]
     pub latency: Vec<Latency>,
+    /// Parts of the latency, at each load at which probes were traced.
+    #[serde(
+        default,
+        deserialize_with = "limit::list::<_, _, { limit::LATENCIES }>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schemars(length(max = limit::LATENCIES))]
+    pub anatomy: Vec<LatencyAnatomy>,
     /// Other numbers that the method produces.
     #[serde(
         default,

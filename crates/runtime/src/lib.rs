@@ -27,7 +27,8 @@ pub use cpu::{
 pub use engine::{Engine, LiveNfs, MAX_POOL_PACKETS, Options, Predecessor, Reloaded, SavedState, monotonic_nanos};
 pub use error::Error;
 pub use observe::{
-    Capture, CaptureCounts, CaptureSpec, Captured, Direction, Step, StepKind, Trace, TraceEnd, TracedPacket,
+    Capture, CaptureCounts, CaptureSpec, Captured, Direction, MAX_PROBE_RECORDS, ProbePoint, ProbeRecord, ProbeTrace,
+    Step, StepKind, Trace, TraceEnd, TracedPacket,
 };
 pub use occupancy::Occupancy;
 pub use pci::sriov::VirtualFunctions;

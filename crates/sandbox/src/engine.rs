@@ -1,6 +1,7 @@
 //! An engine with sandboxes.
 
 use crate::error::environment_error;
+use crate::probes::ProbeTraces;
 use crate::sandboxes::{LEAVE_TIMEOUT, POLL_INTERVAL, Sandboxes};
 use config::{ChainFile, NfChange};
 use graph::{FileVersion, Registry};
@@ -77,6 +78,12 @@ impl SandboxedEngine {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// Starts a trace of one probe in `every` on average, and waits until all workers have begun it.
+    #[must_use]
+    pub fn trace_probes(&self, every: u64) -> ProbeTraces<'_> {
+        ProbeTraces::start(&self.engine, self.sandboxes.as_ref(), every)
     }
 
     /// Returns the behaviour of workers of the host side while no packets arrive.

@@ -1,7 +1,7 @@
 //! The launch spec of a sandboxed process, and the messages between it and its supervisor.
 
 use config::{Isolation, Partition};
-use runtime::Summary;
+use runtime::{ProbeRecord, Summary};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -54,6 +54,12 @@ pub(crate) struct LaunchSpec {
 pub(crate) const REPORT: &str = "report";
 /// Request to receive no more packets from passthrough ports, only from the host side.
 pub(crate) const CLOSE: &str = "close";
+/// Request to trace one probe in as many as the number behind it.
+pub(crate) const TRACE_PROBES: &str = "trace-probes ";
+/// Request to end the trace and to send its records.
+pub(crate) const END_PROBES: &str = "end-probes";
+/// Most records of a message.
+pub(crate) const PROBES_PER_MESSAGE: usize = 1 << 13;
 /// Request to end.
 pub(crate) const STOP: &str = "stop";
 
@@ -69,6 +75,8 @@ pub(crate) enum Message {
     Report(Box<Summary>),
     /// Statistics at the end.
     FinalReport(Box<Summary>),
+    /// Records of traced probes, and true if these are the last.
+    Probes(Vec<ProbeRecord>, bool),
     /// Reason why it cannot start.
     Error(String),
 }

@@ -2,7 +2,9 @@
 
 use crate::confinement::{namespaces, seccomp};
 use crate::error::environment_error;
-use crate::launch::{CLOSE, LaunchSpec, Message, PROCESS_COMMAND, REPORT};
+use crate::launch::{
+    CLOSE, END_PROBES, LaunchSpec, Message, PROBES_PER_MESSAGE, PROCESS_COMMAND, REPORT, TRACE_PROBES,
+};
 use crate::vm;
 use config::Isolation;
 use diagnostics::Diagnostics;
@@ -10,7 +12,7 @@ use graph::{Registry, SettingFiles};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use runtime::{Engine, IdlePolicy, Options, set_affinity};
+use runtime::{Engine, IdlePolicy, MAX_PROBE_RECORDS, Options, ProbeTrace, set_affinity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs::File;
@@ -184,6 +186,7 @@ pub(crate) fn serve(
     let mut sent =
         send(&mut to, &Message::Report(Box::new(engine.snapshot()))).and_then(|()| send(&mut to, &Message::Ready));
     let mut closing = false;
+    let mut probes: Option<ProbeTrace> = None;
     while sent.is_ok() && (closing || !engine.is_finished()) {
         line.clear();
         let is_requested = !from.buffer().is_empty()
@@ -192,6 +195,15 @@ pub(crate) fn serve(
         if is_requested {
             match from.read_line(&mut line).map(|_| line.trim_end()) {
                 Ok(REPORT) => {}
+                Ok(line) if line.starts_with(TRACE_PROBES) => {
+                    let every = line[TRACE_PROBES.len()..].parse().map_err(|e| format!("{line:?}: {e}"))?;
+                    probes = Some(engine.trace_probes(every));
+                }
+                Ok(END_PROBES) => {
+                    if send_probes(&mut to, probes.take()).is_err() {
+                        break;
+                    }
+                }
                 Ok(CLOSE) => {
                     engine.stop_receiving();
                     closing = true;
@@ -217,4 +229,14 @@ pub(crate) fn serve(
     // errors: the supervisor is gone
     let _ = send(&mut to, &Message::FinalReport(Box::new(summary)));
     Ok(())
+}
+
+/// Ends a trace of probes and sends its records.
+fn send_probes(to: &mut File, trace: Option<ProbeTrace>) -> io::Result<()> {
+    let mut records = trace.map_or(vec![], |mut trace| trace.read());
+    records.truncate(MAX_PROBE_RECORDS);
+    for chunk in records.chunks(PROBES_PER_MESSAGE) {
+        send(to, &Message::Probes(chunk.to_vec(), false))?;
+    }
+    send(to, &Message::Probes(vec![], true))
 }

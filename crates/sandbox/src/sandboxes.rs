@@ -2,6 +2,7 @@
 
 mod counts;
 mod instance;
+mod probes;
 mod reload;
 mod statistics;
 mod tools;
@@ -13,6 +14,7 @@ use config::{ChainFile, Sandbox};
 use diagnostics::Diagnostics;
 use graph::{FileVersion, Registry};
 use instance::{Common, Instance, Place, control_groups, not_writable};
+pub use probes::SandboxProbes;
 use runtime::{CleanupProcess, Engine, Error, IdlePolicy, Summary, VirtualFunctions, allowed_cpus};
 use std::collections::BTreeMap;
 use std::fs::File;

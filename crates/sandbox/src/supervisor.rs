@@ -5,7 +5,7 @@ use crate::launch::{CLOSE, MAX_MESSAGE, Message, REPORT, STOP};
 use crate::line_limit::LineLimit;
 use crate::starvation::CpuTimes;
 use nix::sys::signal::Signal;
-use runtime::{Name, NfSummary, Occupancy, PortSummary, Summary};
+use runtime::{MAX_PROBE_RECORDS, Name, NfSummary, Occupancy, PortSummary, ProbePoint, ProbeRecord, Summary};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -99,6 +99,15 @@ pub(crate) struct ProcessState {
     pub(crate) reports: u64,
     /// True once a reload has ended the process.
     pub(crate) ended: bool,
+    pub(crate) probes: ReceivedProbes,
+}
+
+/// Records of traced probes that a process has sent.
+#[derive(Default)]
+pub(crate) struct ReceivedProbes {
+    pub(crate) records: Vec<ProbeRecord>,
+    /// True once the last was received.
+    pub(crate) is_complete: bool,
 }
 
 /// State of the passthrough ports of a process.
@@ -144,6 +153,7 @@ impl ProcessState {
             report_requested: false,
             reports: 0,
             ended: false,
+            probes: ReceivedProbes::default(),
         }
     }
 
@@ -178,7 +188,7 @@ impl ProcessState {
     }
 
     /// Sends a request.
-    fn send(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         if let Some(to) = &mut self.control {
             // errors: the process has ended, which is noticed soon
             let _ = to.write_all(format!("{line}\n").as_bytes());
@@ -274,6 +284,14 @@ impl SupervisedProcess {
         report.errors.truncate(MAX_ERRORS);
         report.errors.iter_mut().for_each(|error| *error = format!("sandbox {:?}: {}", self.sandbox, printable(error)));
         report
+    }
+
+    /// Returns a record with the name of a known NF, or without the name of the port or link.
+    fn sanitised_record(&self, record: ProbeRecord) -> Option<ProbeRecord> {
+        match record.point {
+            ProbePoint::Entered | ProbePoint::Left => self.nfs.contains(&record.name).then_some(record),
+            ProbePoint::Received | ProbePoint::Sent => Some(ProbeRecord { name: String::new(), ..record }),
+        }
     }
 
     /// Requests the process to close its passthrough ports, if it has some.
@@ -688,6 +706,12 @@ fn receive_messages(process: &SupervisedProcess, from: UnixStream) {
             Ok(Message::FinalReport(summary)) => {
                 state.report = Some(process.sanitised(*summary));
                 state.finished = true;
+            }
+            Ok(Message::Probes(records, is_last)) => {
+                let room = MAX_PROBE_RECORDS.saturating_sub(state.probes.records.len());
+                let known = records.into_iter().filter_map(|record| process.sanitised_record(record));
+                state.probes.records.extend(known.take(room));
+                state.probes.is_complete = is_last;
             }
             Ok(Message::Error(problem)) => state.failure = Some(printable(&problem)),
             Err(e) => {

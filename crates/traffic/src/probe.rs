@@ -64,11 +64,47 @@ pub enum Reading {
     Foreign,
 }
 
+/// A random sample of probes: the same probes wherever it is taken.
+///
+/// Probes are chosen by a hash of stream and number, so that the sample is independent of periods in the traffic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// Largest hash of the probes in the sample.
+    highest: u64,
+}
+
+impl Sample {
+    /// Returns a sample of one probe in `every` on average; 0 counts as 1.
+    pub const fn one_in(every: u64) -> Sample {
+        Sample { highest: if every > 1 { u64::MAX / every } else { u64::MAX } }
+    }
+
+    /// Returns true if a probe is in the sample.
+    #[inline(always)]
+    pub fn contains(self, probe: Probe) -> bool {
+        self.highest == u64::MAX || hash(probe.identity()) <= self.highest
+    }
+}
+
+/// Returns a hash of a probe's identity (the finalizer of SplitMix64).
+#[inline(always)]
+fn hash(identity: u64) -> u64 {
+    let mixed = (identity ^ identity >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
 impl Probe {
+    /// Returns the stream and the part of the number that travels, in 48 bits.
+    #[inline(always)]
+    pub const fn identity(self) -> u64 {
+        self.sequence & SEQUENCE_MASK | (self.stream as u64) << SEQUENCE_BITS
+    }
+
     /// Returns the bytes of the probe, as two words and a half.
     #[inline(always)]
     pub(crate) fn words(self) -> (u64, u64, u16) {
-        let identity = self.sequence & SEQUENCE_MASK | u64::from(self.stream) << SEQUENCE_BITS;
+        let identity = self.identity();
         let stamp = self.stamp & STAMP_MASK;
         let first = u64::from(MAGIC) | u64::from(check(identity, stamp)) << 32 | identity << 48;
         (first, identity >> 16 | stamp << 32, (stamp >> 32) as u16)

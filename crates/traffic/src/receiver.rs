@@ -4,10 +4,13 @@ use crate::density::{Density, Displacements};
 use crate::latency::{Delays, Scale};
 use crate::losses::Losses;
 use crate::order::Turns;
-use crate::probe::{self, Probe, Reading};
+use crate::probe::{self, Probe, Reading, Sample};
 use crate::sequence::{self, Sequence};
 use crate::template::PATTERN;
 use crate::variation::Variation;
+
+/// Most arrivals that are recorded one by one.
+pub const MAX_TRACED: usize = 1 << 16;
 
 /// Classification of a received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -55,8 +58,8 @@ pub struct Totals {
 pub struct Receiver {
     at: usize,
     payload: bool,
-    /// Largest hash of packets whose latency is recorded.
-    sampled: u64,
+    /// Packets whose latency is recorded.
+    sample: Sample,
     /// By stream.
     streams: Vec<Option<Sequence>>,
     frames: u64,
@@ -78,6 +81,8 @@ pub struct Receiver {
     grouped: bool,
     /// A packet waited for, and its latency.
     tag: Option<(u64, Option<u64>)>,
+    /// Probes whose arrivals are recorded one by one, and the arrivals.
+    traced: Option<(Sample, Vec<(Probe, u64)>)>,
     /// By stream.
     watches: Vec<Watch>,
 }
@@ -159,7 +164,7 @@ impl Receiver {
         Self {
             at: probe_at,
             payload: false,
-            sampled: u64::MAX,
+            sample: Sample::one_in(1),
             streams: Vec::new(),
             frames: 0,
             foreign: 0,
@@ -175,6 +180,7 @@ impl Receiver {
             parted: false,
             grouped: false,
             tag: None,
+            traced: None,
             watches: Vec::new(),
         }
     }
@@ -212,6 +218,18 @@ impl Receiver {
     /// Returns the latency of the packet that was waited for, nanoseconds, if it came.
     pub fn tag_ns(&self) -> Option<u64> {
         self.tag?.1
+    }
+
+    /// Records when each probe of a sample arrives for the first time, of up to [`MAX_TRACED`].
+    pub fn trace(&mut self, sample: Sample) {
+        self.traced = Some((sample, Vec::with_capacity(MAX_TRACED)));
+        self.watch();
+    }
+
+    /// Returns the probes whose arrivals were recorded after [`trace`](Self::trace), with the ticks of their arrivals and
+    /// whole departure stamps, in the order of arrival.
+    pub fn traced(&self) -> &[(Probe, u64)] {
+        self.traced.as_ref().map_or(&[], |(_, arrivals)| arrivals)
     }
 
     /// Records the displacement of packets per stream; see [`Density`].
@@ -268,8 +286,8 @@ impl Receiver {
 
     /// Sets up what is watched for streams that nothing has come of yet.
     fn watch(&mut self) {
-        self.watched =
-            self.bins.is_some() || self.varied || self.displaced || self.parted || self.grouped || self.tag.is_some();
+        let single = self.tag.is_some() || self.traced.is_some();
+        self.watched = self.bins.is_some() || self.varied || self.displaced || self.parted || self.grouped || single;
         if !self.watched {
             return;
         }
@@ -295,15 +313,8 @@ impl Receiver {
     }
 
     /// Records the latency of one packet in `every` on average, as an entry in a histogram costs as much as all else.
-    /// Packets are chosen by a hash of stream and number, so that the sample is independent of periods in the traffic.
     pub fn sample(&mut self, every: u64) {
-        self.sampled = u64::MAX / every.max(1);
-    }
-
-    /// Returns true if the latency of a packet is recorded.
-    #[inline(always)]
-    fn is_sampled(&self, stream: u8, number: u64) -> bool {
-        self.sampled == u64::MAX || hash(number ^ u64::from(stream) << 56) <= self.sampled
+        self.sample = Sample::one_in(every);
     }
 
     /// Takes in a frame that arrived at tick `now`.
@@ -343,22 +354,29 @@ impl Receiver {
         let Some(Some(sequence)) = self.streams.get_mut(usize::from(probe.stream)) else { return self.stranger() };
         let arrival = sequence.arrive(probe.sequence);
         let first = matches!(arrival, sequence::Arrival::New | sequence::Arrival::Reordered);
-        if first && self.is_sampled(probe.stream, probe.sequence) {
+        if first && self.sample.contains(probe) {
             let ns = self.scale.ns(probe.age(now));
             self.latency.record(ns);
             self.latency_sum_ns = self.latency_sum_ns.wrapping_add(ns);
         }
         if self.watched && first {
             // Field by field: a probe handed over whole would have to be in memory, watched or not.
-            self.observe(probe.stream, probe.sequence, probe.age(now));
+            self.observe(probe.stream, probe.sequence, probe.age(now), now);
         }
         Arrival::Probe(arrival)
     }
 
     #[cold]
-    fn observe(&mut self, stream: u8, number: u64, age: u64) {
+    fn observe(&mut self, stream: u8, number: u64, age: u64, now: u64) {
         let place = usize::from(stream);
-        let is_sampled = self.is_sampled(stream, number);
+        let probe = Probe { stream, sequence: number, stamp: now.wrapping_sub(age) };
+        let is_sampled = self.sample.contains(probe);
+        if let Some((traced, arrivals)) = &mut self.traced
+            && traced.contains(probe)
+            && arrivals.len() < MAX_TRACED
+        {
+            arrivals.push((probe, now));
+        }
         let Some(Some(sequence)) = self.streams.get(place) else { return };
         let number = sequence.whole(number);
         if let Some((tag, ns)) = &mut self.tag
@@ -488,14 +506,6 @@ impl Receiver {
     pub fn latency(&self) -> &Delays {
         &self.latency
     }
-}
-
-/// Returns a hash of a packet's stream and number (the finalizer of SplitMix64).
-#[inline(always)]
-fn hash(identity: u64) -> u64 {
-    let mixed = (identity ^ identity >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }
 
 /// Returns true if the payload that starts at `place` is a template's, from behind the probe to where the packet ends.

@@ -1,6 +1,7 @@
 //! A chain in this process as the device under test. Its ports are in-memory rings; the thread that runs trials sends
 //! and receives at their other ends.
 
+use crate::anatomy::Anatomy;
 use crate::generator::packet_generator::{DutStatus, InFlight, PacketGenerator, TrialProgress};
 use crate::generator::packet_source::PacketSource;
 use crate::trial::{TrialInput, TrialOutput};
@@ -99,7 +100,13 @@ impl InProcessDut {
         further: &mut [PacketSource<'_>],
         input: &TrialInput,
     ) -> Result<TrialOutput, PaceError> {
-        self.generator.trial(&self.chains, source, further, input)
+        // of packets, some of which may have no number
+        let trace_one_in = input.trace_one_in.map(|every| every.div_ceil(source.probe_interval()));
+        let input = &TrialInput { trace_one_in, ..input.clone() };
+        let traces = trace_one_in.map(|every| self.chains.trace_probes(every));
+        let mut output = self.generator.trial(&self.chains, source, further, input)?;
+        output.anatomy = traces.map(|traces| Anatomy::of(&self.generator.take_probe_times(), &traces.end()));
+        Ok(output)
     }
 
     /// Returns the number of cores of the generator.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use traffic::probe::Reading;
+use traffic::probe::{Reading, Sample};
 use traffic::receiver::Arrival;
 use traffic::{Delays, Pace, PaceError, Pacer, Probe, Receiver, Sequence, neighbors, pacer, sequence};
 use wire::MacAddr;
@@ -22,14 +22,17 @@ mod connections;
 mod cores;
 mod exchange;
 mod preemption;
+mod probe_log;
 mod progress;
 mod share;
 mod streams;
 
+pub(crate) use probe_log::ProbeTimes;
 pub(crate) use progress::{LiveCounts, TrialProgress};
 
 use exchange::Exchange;
 use preemption::{PreemptionMeter, loss_is_host_interference};
+use probe_log::ProbeLog;
 use share::BURST;
 
 /// Time without a received packet before the device is asked whether it is drained; covers packets that an NF holds.
@@ -115,6 +118,10 @@ pub(crate) struct PacketGenerator {
     mac: Option<MacAddr>,
     /// Requests answered so far.
     answers: u64,
+    /// Departures of traced probes, during a trial that traces some.
+    probe_log: Option<Box<ProbeLog>>,
+    /// Times of the traced probes of the last trial.
+    probe_times: Vec<ProbeTimes>,
 }
 
 /// A further core of the generator.
@@ -170,6 +177,8 @@ impl PacketGenerator {
             publish_at: 0,
             mac: None,
             answers: 0,
+            probe_log: None,
+            probe_times: vec![],
         }
     }
 
@@ -187,6 +196,11 @@ impl PacketGenerator {
     /// Returns true if the device receives from the port of a stream.
     pub(crate) fn is_connected(&self, stream: usize) -> bool {
         self.tx.get(stream).is_some_and(|tx| tx.is_connected)
+    }
+
+    /// Returns the times of the traced probes of the last trial, and forgets them.
+    pub(crate) fn take_probe_times(&mut self) -> Vec<ProbeTimes> {
+        std::mem::take(&mut self.probe_times)
     }
 
     /// Returns the number of cores.
@@ -299,6 +313,10 @@ impl PacketGenerator {
         if let Some(at) = input.tagged_at_s {
             receiver.watch_tag(firsts[0] + packet_number_at(&input.phases, at) / cores as u64);
         }
+        if let Some(sample) = input.trace_one_in.map(Sample::one_in) {
+            receiver.trace(sample);
+            self.probe_log = Some(Box::new(ProbeLog::new(sample)));
+        }
         self.no_buffer_ticks = 0;
         self.take_tx_full();
         let preempted = match cores {
@@ -317,6 +335,7 @@ impl PacketGenerator {
                 input.duration_s(),
             ),
         };
+        self.probe_times = self.probe_log.take().map_or(vec![], |log| log.times(receiver.traced()));
         let Departures { totals, lateness, gap_ns, gap_limit_ns } = Departures::of(pacers.iter_mut().flatten());
         let (mut numbered, mut directions) = (0, vec![]);
         for ((stream, pacers), tx) in pacers.iter().enumerate().zip(self.all_tx_mut(per_core)) {
@@ -432,6 +451,9 @@ impl PacketGenerator {
         preemption.update(now);
         let due = source.due(stream, pacer, now);
         if due != 0 {
+            if let Some(log) = &mut self.probe_log {
+                log.due = pacer.next_due().map_or(now, |due| due.min(now));
+            }
             let sent = self.send(source, stream, due, Purpose::Trial);
             pacer.sent(sent, now);
             if sent < due {
@@ -596,7 +618,7 @@ impl PacketGenerator {
 
     #[inline(always)]
     fn send_from(&mut self, source: &mut impl Source, stream: usize, due: usize, purpose: Purpose) -> usize {
-        let PacketGenerator { tx, ports, buffers, sent, tx_full, first_stream, .. } = self;
+        let PacketGenerator { tx, ports, buffers, sent, tx_full, first_stream, probe_log, .. } = self;
         let tx = &mut tx[stream];
         let port = &mut ports[tx.port];
         let (number, is_connected) = (*first_stream + stream as u8, tx.is_connected);
@@ -607,10 +629,10 @@ impl PacketGenerator {
             }
             false => burst.clear(),
         };
-        let mut left = due;
-        while left != 0 {
+        let (mut left, mut is_exhausted) = (due, false);
+        while left != 0 && !is_exhausted {
             let mut burst = Batch::new();
-            let stamp = clock::cycles();
+            let (stamp, first) = (clock::cycles(), tx.sequence);
             while left != 0 && !burst.is_full() {
                 let next = match purpose {
                     Purpose::Trial => source.packet(Probe { stream: number, sequence: tx.sequence, stamp }, buffers),
@@ -619,16 +641,19 @@ impl PacketGenerator {
                     }
                 };
                 let Some((packet, numbered)) = next else {
-                    transmit(&mut burst);
-                    return due - left;
+                    is_exhausted = true;
+                    break;
                 };
                 tx.sequence += u64::from(numbered);
                 left -= 1;
                 burst.push(packet).unwrap_or_else(drop);
             }
+            if let Some(log) = probe_log {
+                log.departs(number, first..tx.sequence);
+            }
             transmit(&mut burst);
         }
-        due
+        due - left
     }
 
     /// Frees the packets that are kept for sending again; their payload belongs to other frames.

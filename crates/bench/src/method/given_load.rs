@@ -5,6 +5,7 @@ use super::procedure::{DEFAULT_PROPERTIES, MethodContext, Procedure};
 use super::properties::{LoadChoice, Properties};
 use super::tcp_connections::TcpConnections;
 use super::{MethodOutput, Thoroughness};
+use crate::anatomy::{Anatomy, trace_interval};
 use crate::search::{LimitedBy, Outcome, Remark};
 use crate::trial::{Trial, TrialInput, TrialOutput};
 use report::{Quantity, Summary};
@@ -14,6 +15,7 @@ use report::{Quantity, Summary};
 pub(super) struct GivenLoad {
     asked_s: f64,
     latencies: LatencyAccumulator,
+    anatomy: Anatomy,
     connections: TcpConnections,
     /// Forwarding rates of all trials.
     forwarded: Vec<f64>,
@@ -67,13 +69,15 @@ impl Procedure for GivenLoad {
         // allows for rounding of the sum
         (self.asked_s < goal.sum_s() - 1e-9).then(|| {
             self.asked_s += goal.final_s();
-            TrialInput { vnfs: true, ..TrialInput::constant(rate_pps, goal.final_s()) }
+            let trace_one_in = context.settings.anatomy.then(|| trace_interval(rate_pps, goal.sum_s()));
+            TrialInput { vnfs: true, trace_one_in, ..TrialInput::constant(rate_pps, goal.final_s()) }
         })
     }
 
     fn record(&mut self, context: &MethodContext, _: &TrialInput, output: TrialOutput) {
         self.latencies.record(&output);
         self.connections.record(&output);
+        output.anatomy.iter().for_each(|anatomy| self.anatomy.add(anatomy));
         let trial = &output.trial;
         self.forwarded.push(trial.forwarding_pps());
         let (outcome, goal) = (Outcome::of(trial), &context.settings.goal);
@@ -128,6 +132,9 @@ impl Procedure for GivenLoad {
             ));
         }
         output.latency.extend(self.latencies.entry(rate_pps, rate_pps));
+        if context.settings.anatomy {
+            output.anatomy.push(self.anatomy.document(rate_pps, 0.0));
+        }
     }
 }
 

@@ -241,6 +241,7 @@ impl<P: Procedure> Method for MethodRunner<P> {
             },
             limited_by: result.map_or(LimitedBy::MaxLoad, |result| result.limited_by),
             latency: vec![],
+            anatomy: vec![],
             quantities: vec![],
             series: vec![],
             streams: vec![],

@@ -225,6 +225,7 @@ pub(super) struct Goal {
     pub(super) rate: Option<Any>,
     pub(super) line_rate_bps: Option<Any>,
     pub(super) soak_s: Option<Spanned<f64>>,
+    pub(super) anatomy: Option<bool>,
     pub(super) repeat: Option<Spanned<u32>>,
 }
 

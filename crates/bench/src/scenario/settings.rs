@@ -20,6 +20,8 @@ pub struct MeasurementSettings {
     pub line_rate_bps: Option<f64>,
     /// Duration of a soak, seconds.
     pub soak_s: Option<f64>,
+    /// True if probes are traced through the DUT, for the parts of their latency.
+    pub anatomy: bool,
     /// Number of times that everything is measured.
     pub repeat: u32,
 }
@@ -35,6 +37,7 @@ impl Default for MeasurementSettings {
             rate_pps: None,
             line_rate_bps: None,
             soak_s: None,
+            anatomy: false,
             repeat: 1,
         }
     }

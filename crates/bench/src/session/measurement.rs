@@ -168,6 +168,7 @@ impl Session {
                 RequiredTraffic::Flows if !traffic.is_divisible() => Some(
                     "the traffic has no flows whose addresses may change; leave out captures, profiles and connections",
                 ),
+                _ if run.settings.anatomy => anatomy_conflict(run, dut, traffic, method),
                 _ => None,
             };
             if let Some(reason) = missing {
@@ -360,6 +361,26 @@ impl Session {
         };
         Ok(CellOutcome { results, end, is_new: true })
     }
+}
+
+/// Returns the reason why a method does not trace probes through the DUT, if it does not.
+fn anatomy_conflict(
+    run: &Run<'_>,
+    dut: &SessionDut,
+    traffic: &PreparedTraffic,
+    method: &MethodInfo,
+) -> Option<&'static str> {
+    if ![method::THROUGHPUT, method::GIVEN_LOAD].contains(&method.name) {
+        return Some("it does not trace probes; leave out --anatomy, or measure the throughput or a load");
+    }
+    if !matches!(run.target, Target::InProcess(_)) {
+        return Some("probes are traced only through the chains of a file; leave out --anatomy");
+    }
+    if traffic.tcp_settings().is_some() {
+        return Some("TCP connections have no probes; leave out --anatomy or --tcp");
+    }
+    (dut.generator_cpus.len() > 1)
+        .then_some("probes are traced with one CPU of the generator; name one with --core, or leave out --anatomy")
 }
 
 /// Stores results with their calibration in place of those without.

@@ -86,6 +86,7 @@ impl Session {
                 _ => output.summary,
             },
             latency,
+            anatomy: output.anatomy.clone(),
             quantities,
             series: output.series.clone(),
             streams: traffic.stream_documents(&output.streams),

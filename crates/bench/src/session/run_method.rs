@@ -47,6 +47,7 @@ fn method_settings(
         rate_pps: settings.rate_pps.or_else(|| traffic.captured_pps()),
         search: settings.search,
         soak_s: settings.soak_s,
+        anatomy: settings.anatomy,
         flows: traffic.document().flows,
         ..MethodSettings::new(settings.thoroughness, settings.goal, Limits::in_real_time(&settings.goal, given)?)
     };

@@ -27,6 +27,8 @@ pub struct TrialInput {
     /// True if payloads are compared with those sent, where all are synthetic. A packet that differs is corrupt and
     /// lost.
     pub verify_payload: bool,
+    /// One probe in this many on average is traced through the DUT, if any.
+    pub trace_one_in: Option<u64>,
     /// Time in seconds after the start at which the tagged packet of the first direction is due (RFC 2544 §26.2).
     pub tagged_at_s: Option<f64>,
     /// Time for which TCP connections are held open instead of that of the traffic, seconds.

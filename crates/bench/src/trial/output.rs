@@ -1,6 +1,7 @@
 //! Output of a trial.
 
 use super::counts::Trial;
+use crate::anatomy::Anatomy;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use traffic::receiver::Group;
@@ -38,6 +39,8 @@ pub struct TrialOutput {
     pub streams: Vec<StreamOutput>,
     /// TCP connections, if the traffic consists of them.
     pub connections: Option<ConnectionsOutput>,
+    /// Parts of the latency of the traced probes, if requested.
+    pub anatomy: Option<Anatomy>,
 }
 
 /// TCP connections of a trial.

@@ -1,6 +1,8 @@
 //! Integration tests of this crate, in one program.
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "tests print why they are skipped")]
 
+#[cfg(feature = "measure")]
+mod anatomy;
 mod attacks;
 mod bad_input;
 #[cfg(feature = "measure")]

@@ -29,6 +29,9 @@ impl Graph {
     pub fn run_observed(&mut self, input: usize, entry: Target, batch: &mut Batch, sink: &mut impl Sink) {
         let received = |observer: &mut Box<dyn Observer>| observer.received(input, batch.as_slice());
         let mut alone = self.state.observer.as_mut().map_or(0, received);
+        if self.state.observer.as_ref().is_some_and(|observer| !observer.is_watching()) {
+            return self.run::<false>(entry, batch, sink);
+        }
         self.waiting.extend(batch.drain());
         self.waiting.reverse();
         while !self.waiting.is_empty() {

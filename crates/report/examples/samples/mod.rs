@@ -1,8 +1,9 @@
 //! Synthetic results for tests and for viewing reports; no number in them was measured.
 
 use report::{
-    Axis, Calibration, Dut, Environment, Frames, Goal, Histogram, Latency, LimitedBy, Method, Mix, MixPart, NfInstance,
-    Node, PollTimes, Port, Quantity, Result, Series, Summary, Tool, Traffic, Trial, Version, hdr, rate, sha256,
+    Axis, Calibration, Dut, Environment, Frames, Goal, Histogram, Latency, LatencyAnatomy, LatencyPart, LimitedBy,
+    Method, Mix, MixPart, NfInstance, Node, PartKind, PollTimes, Port, Quantity, Result, Series, Summary, Tool,
+    Traffic, Trial, Version, hdr, rate, sha256,
 };
 use std::collections::BTreeMap;
 
@@ -106,6 +107,7 @@ pub(crate) fn result(kind: &str, frames: Frames, cycles: f64) -> Result {
         deviations: vec!["synthetic numbers".to_owned()],
         trials,
         summary: Summary { lower_pps: lower, upper_pps: upper, conditional_pps: Some(lower) },
+        anatomy: vec![anatomy(lower, cycles)],
         latency: [0.1, 0.5, 0.9].map(|share| latency(lower, share, cycles, bytes)).to_vec(),
         quantities: Quantity::mean("back-to-back frames", "frames", &[4096.0, 4100.0, 4111.0]).into_iter().collect(),
         series: vec![Series {
@@ -146,6 +148,32 @@ fn trial(load: f64, capacity: f64, n: usize) -> Trial {
         dut: Some(PollTimes { gap_max_ns: gap_ns, gap_sum_ns: off_cpu_ns, off_cpu_ns, off_cpu_max_ns: off_cpu_ns }),
         host_interference,
         ..Trial::default()
+    }
+}
+
+fn anatomy(lower: f64, cycles: f64) -> LatencyAnatomy {
+    let part = |kind, name: &str, mean_ns: f64| LatencyPart {
+        kind,
+        name: name.to_owned(),
+        probes: 2000,
+        mean_ns,
+        p50_ns: Some(mean_ns),
+        p99_ns: Some(2.0 * mean_ns),
+    };
+    let parts = vec![
+        part(PartKind::Generator, "", 250.0),
+        part(PartKind::Queue, "lan", 1500.0),
+        part(PartKind::Switch, "", 125.0),
+        part(PartKind::Nf, "guard", (cycles * 10.0).round()),
+        part(PartKind::Queue, "wan", 750.0),
+    ];
+    LatencyAnatomy {
+        load_pps: (lower * 0.8).round(),
+        share_of_throughput: Some(0.8),
+        probes: 2000,
+        mean_ns: parts.iter().map(|part| part.mean_ns).sum(),
+        parts,
+        ..LatencyAnatomy::default()
     }
 }
 

@@ -10,7 +10,7 @@ use super::format::{self, plural};
 use super::{labels, notes};
 use crate::Result;
 use charts::grid::Grid;
-use charts::{box_plot, curves, cycles, latency, scaling, streams, throughput};
+use charts::{anatomy, box_plot, curves, cycles, latency, scaling, streams, throughput};
 use element::{Element, el};
 #[cfg(feature = "png")]
 pub use figures::png;
@@ -208,6 +208,7 @@ fn measurements(results: &[Result]) -> Measurements {
     }
     main.extend(figure(box_plot::drawings(&rated), REPETITIONS, "", &box_plot::table(&rated)));
     main.extend(figure(latency::drawings(&grid), LATENCY, latest, &tables::latency(with_rate)));
+    main.extend(figure(anatomy::drawings(&grid), ANATOMY, latest, &super::tables::anatomy(with_rate)));
     let mut further = vec![];
     further.extend(figure(curves::distribution(with_rate), DISTRIBUTION, latest, &curves::spread(with_rate)));
     further.extend(figure(curves::lateness(shown), LATENESS, latest, &curves::lateness_percentiles(shown)));
@@ -275,6 +276,10 @@ const STREAM_COUNTERS: &str = "\
     not in the number of lost packets.";
 const QUANTITIES: &str = "\
     Other numbers of the methods. For the mean or median of several values, n is their number.";
+const ANATOMY: &str = "\
+    Mean latency of traced probes, from the time at which a probe was due to its arrival, by part; beside the bar, their \
+    sum. A queue is the time from sending to a port until the receiver has taken the packet, the switch the time in \
+    workers outside NFs, a crossing the way into or out of a sandbox.";
 const CYCLES: &str = "\
     Cycles per packet in each node, at the throughput; beside the bar, the sum for a packet that visits all nodes. \
     Cycles are those of the time-stamp counter, independent of the core frequency.";

@@ -1,7 +1,7 @@
 //! Labels of results, frame sizes, loads and quantities.
 
 use super::format::{self, printable};
-use crate::{Frames, Latency, Quantity, Result};
+use crate::{Frames, Quantity, Result};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Parameter with which scenarios name DUTs.
@@ -64,9 +64,9 @@ fn varying(results: &[Result]) -> BTreeMap<&String, usize> {
     values.into_iter().map(|(name, values)| (name, values.len())).filter(|(_, n)| *n > 1).collect()
 }
 
-/// Formats the load at which latency was measured.
-pub(crate) fn load(latency: &Latency) -> String {
-    latency.share_of_throughput.map_or_else(|| format::pps(latency.load_pps), format::percent)
+/// Formats the load at which latency was measured, as a share of the throughput if it is known.
+pub(crate) fn load(load_pps: f64, share_of_throughput: Option<f64>) -> String {
+    share_of_throughput.map_or_else(|| format::pps(load_pps), format::percent)
 }
 
 /// Formats a frame size with its unit.

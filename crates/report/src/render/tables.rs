@@ -26,6 +26,10 @@ pub fn table(results: &[Result]) -> String {
         out += "\n  VNFs\n";
         out += &vnfs(results).to_string();
     }
+    if results.iter().any(|r| !r.anatomy.is_empty()) {
+        out += "\n  latency anatomy\n";
+        out += &anatomy(results).to_string();
+    }
     if results.iter().any(|r| r.nodes.iter().any(|n| n.cycles_per_packet.is_some())) {
         out += "\n  cycles per packet\n";
         out += &cycles(results).to_string();
@@ -76,7 +80,7 @@ pub(crate) fn throughput(results: &[Result]) -> Table {
             r.summary.upper_pps.map_or(NONE.to_owned(), format::mpps),
             rate_or_none(format::gbps(r.traffic.l1_bps(pps))),
             rate_or_none(if share.is_finite() { format::percent(share) } else { NONE.to_owned() }),
-            latency.map_or(NONE.to_owned(), labels::load),
+            latency.map_or(NONE.to_owned(), |l| labels::load(l.load_pps, l.share_of_throughput)),
             percentile(crate::Latency::p50),
             percentile(crate::Latency::p99),
             percentile(crate::Latency::p999),
@@ -129,7 +133,7 @@ pub(crate) fn vnfs(results: &[Result]) -> Table {
                 label.clone(),
                 r.method.name.clone(),
                 r.traffic.frames.label(),
-                labels::load(latency),
+                labels::load(latency.load_pps, latency.share_of_throughput),
                 (n + 1).to_string(),
                 format::mpps(vnf.received_pps),
                 us(vnf.p50_ns),
@@ -141,6 +145,30 @@ pub(crate) fn vnfs(results: &[Result]) -> Table {
         }
     }
     table.without_constant(3).without_constant(1).without_constant(0)
+}
+
+/// Returns the table of the parts of the latency, one row each, and their sum.
+pub(crate) fn anatomy(results: &[Result]) -> Table {
+    let heading = ["result", "frame", "load", "part", "mean µs", "share", "p50 µs", "p99 µs", "probes"];
+    let mut table = Table::new(&heading);
+    for (label, r) in labels::labels(results).into_iter().zip(results) {
+        for anatomy in &r.anatomy {
+            let row = |part: String, mean_ns: f64, percentiles: [Option<f64>; 2], probes| {
+                let share =
+                    if anatomy.mean_ns > 0.0 { format::percent(mean_ns / anatomy.mean_ns) } else { NONE.to_owned() };
+                let [p50, p99] = percentiles.map(|ns| ns.map_or(NONE.to_owned(), format::us));
+                let load = labels::load(anatomy.load_pps, anatomy.share_of_throughput);
+                let (label, frames) = (label.clone(), r.traffic.frames.label());
+                [label, frames, load, part, format::us(mean_ns), share, p50, p99, format::count(probes)]
+            };
+            for part in &anatomy.parts {
+                table.row(row(part.label(), part.mean_ns, [part.p50_ns, part.p99_ns], part.probes));
+            }
+            let percentiles = [anatomy.p50_ns, anatomy.p99_ns];
+            table.row(row("total".to_owned(), anatomy.mean_ns, percentiles, anatomy.probes));
+        }
+    }
+    table.without_constant(1).without_constant(0)
 }
 
 /// Maximum number of nodes with their own column.

@@ -241,6 +241,7 @@ fn result(file: &Path, row: &Row<'_>) -> std::result::Result<Result, Error> {
         trials: vec![],
         summary: Summary::default(),
         latency: vec![],
+        anatomy: vec![],
         quantities,
         series: vec![],
         streams: vec![],

@@ -203,6 +203,7 @@ fn case(root: &Member<'_>) -> std::result::Result<Case, Error> {
         trials: vec![],
         summary: Summary::default(),
         latency: vec![],
+        anatomy: vec![],
         quantities: vec![],
         series: vec![],
         streams: vec![],

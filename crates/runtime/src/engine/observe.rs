@@ -1,12 +1,13 @@
 //! Starting captures and traces of a running engine.
 
 use super::{End, Engine, Source};
-use crate::observe::{self, Capture, CaptureSpec, EndName, HopNames, Tap, Trace, WorkerNames};
+use crate::observe::{self, Capture, CaptureSpec, EndName, HopNames, ProbeTrace, Tap, Trace, WorkerNames};
 use crate::worker::command::Command;
 use bpf::Program;
 use config::WorkerPlan;
 use diagnostics::Diagnostic;
 use std::sync::Arc;
+use traffic::probe::Sample;
 
 impl Engine {
     /// Starts a capture. It lasts until the returned end is dropped, also across reloads.
@@ -24,6 +25,17 @@ impl Engine {
     pub fn trace(&self, filter: Option<Program>, limit: u32) -> Trace {
         let (trace, taps) = observe::start_trace(filter, limit, self.live_workers().count());
         self.observe(taps.into_iter().map(Tap::Trace));
+        trace
+    }
+
+    /// Starts a trace of one probe in `every` on average, which begins within a millisecond. It must not outlast a
+    /// reload.
+    #[must_use]
+    pub fn trace_probes(&self, every: u64) -> ProbeTrace {
+        let names =
+            self.live_workers().map(|worker| Arc::new(self.worker_names(worker.cpu, &worker.plan, &worker.inputs)));
+        let (trace, taps) = observe::start_probe_trace(Sample::one_in(every), names.collect());
+        self.observe(taps.into_iter().map(Tap::Probes));
         trace
     }
 

@@ -1,7 +1,8 @@
-//! All captures and traces of one worker.
+//! All captures and traces of one worker, also those of probes.
 
 use super::capture::CaptureTap;
 use super::names::WorkerNames;
+use super::probes::ProbeTap;
 use super::trace::TraceTap;
 use graph::{Hop, NodeStats, Observer, OperatorStep, Point};
 use packet::Packet;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 pub(crate) enum Tap {
     Capture(CaptureTap),
     Trace(TraceTap),
+    Probes(ProbeTap),
 }
 
 /// The captures and traces of a worker.
@@ -19,6 +21,7 @@ pub(crate) struct TapSet {
     names: Arc<WorkerNames>,
     captures: Vec<CaptureTap>,
     traces: Vec<TraceTap>,
+    probes: Vec<ProbeTap>,
 }
 
 impl TapSet {
@@ -27,6 +30,7 @@ impl TapSet {
         match tap {
             Tap::Capture(capture) => self.captures.push(capture),
             Tap::Trace(trace) => self.traces.push(trace),
+            Tap::Probes(probes) => self.probes.push(probes),
         }
         self.set_names(names);
     }
@@ -41,18 +45,26 @@ impl TapSet {
     pub(crate) fn retain_read(&mut self) -> bool {
         self.captures.retain(|capture| !capture.has_ended());
         self.traces.retain(|trace| !trace.has_ended());
-        !(self.captures.is_empty() && self.traces.is_empty())
+        self.probes.retain(|probes| !probes.has_ended());
+        self.probes.iter_mut().for_each(ProbeTap::forget_old);
+        !(self.captures.is_empty() && self.traces.is_empty() && self.probes.is_empty())
     }
 }
 
 impl Observer for TapSet {
     fn received(&mut self, input: usize, packets: &[Packet]) -> u64 {
+        self.probes.iter_mut().for_each(|probes| probes.received(input, packets));
         self.captures.iter_mut().for_each(|capture| capture.received(input, packets));
         let names = &self.names;
         self.traces.iter_mut().fold(0, |alone, trace| alone | trace.received(names, input, packets))
     }
 
+    fn is_watching(&self) -> bool {
+        !(self.captures.is_empty() && self.traces.is_empty()) || self.probes.iter().any(ProbeTap::is_watching)
+    }
+
     fn sees(&mut self, at: Point, packets: &[Packet]) {
+        self.probes.iter_mut().for_each(|probes| probes.sees(&self.names, at, packets));
         self.captures.iter_mut().for_each(|capture| capture.sees(at, packets));
         self.traces.iter_mut().for_each(|trace| trace.sees(&self.names, at, packets));
     }

@@ -2,6 +2,7 @@
 
 use super::{CELL_LABELS, Checker, MAX_ITEMS, Matrix, as_text, has_parameter};
 use crate::TrafficSpec;
+use crate::method::TRACED_SHARES;
 use crate::scenario::cells;
 use crate::scenario::file::{self, File, Where};
 use crate::scenario::{Claim, Metric, Published, PublishedReference, Quantity, Selection};
@@ -10,6 +11,9 @@ use toml::Spanned;
 
 /// Labels of the rows of `native-bench`.
 const ROW_LABELS: [&str; 5] = ["nf", "source", "flows", "frame", "cells"];
+
+/// Label of the load at which probes were traced, percent of the throughput.
+const LOAD_LABEL: &str = "load";
 
 impl Checker<'_> {
     pub(super) fn claims(
@@ -140,6 +144,10 @@ impl Checker<'_> {
             let remedy = "add [native] with filter = PART OF THE ROW'S NAME";
             self.error(name.span(), name.get_ref(), "is measured by native-bench, which is not configured", remedy);
         }
+        if metric == Metric::HostShare && file.goal.anatomy != Some(true) {
+            let remedy = "add anatomy = true to [goal]";
+            self.error(name.span(), name.get_ref(), "is measured only on traced probes", remedy);
+        }
         let varied_flows = varied_flows(file, matrix);
         let selection = self.selection(&claim.selection, metric, matrix, (traffic, &varied_flows));
         let divided_by = claim.divided_by.as_ref();
@@ -161,7 +169,8 @@ impl Checker<'_> {
             let known: Vec<&str> = if metric.is_native() {
                 ROW_LABELS.to_vec()
             } else {
-                CELL_LABELS.into_iter().chain(matrix.iter().map(|(n, _)| n.as_str())).collect()
+                let load = (metric == Metric::HostShare).then_some(LOAD_LABEL);
+                CELL_LABELS.into_iter().chain(load).chain(matrix.iter().map(|(n, _)| n.as_str())).collect()
             };
             if !known.contains(&name.get_ref().as_str()) {
                 let problem = format!("is not a label of {metric}");
@@ -171,6 +180,9 @@ impl Checker<'_> {
             if !metric.is_native() {
                 let possible: Vec<String> = match name.get_ref().as_str() {
                     "frames" => traffic.frame_names(),
+                    LOAD_LABEL if metric == Metric::HostShare => {
+                        TRACED_SHARES.map(|share| format!("{:.0}", share * 100.0)).to_vec()
+                    }
                     "flows" if !varied_flows.is_empty() => varied_flows.clone(),
                     "flows" => match traffic {
                         TrafficSpec::Synthetic { flows, .. } => vec![flows.to_string()],

@@ -71,7 +71,8 @@ impl Checker<'_> {
                 all
             }
         };
-        MeasurementSettings { methods, thoroughness, goal, search, rate_pps, line_rate_bps, soak_s, repeat }
+        let anatomy = written.anatomy.unwrap_or_default();
+        MeasurementSettings { methods, thoroughness, goal, search, rate_pps, line_rate_bps, soak_s, anatomy, repeat }
     }
 
     /// Parses a load, packets per second.

@@ -1,5 +1,6 @@
 //! Charts as SVG elements, drawn from results.
 
+pub(super) mod anatomy;
 pub(super) mod box_plot;
 pub(super) mod curves;
 pub(super) mod cycles;
@@ -8,6 +9,7 @@ pub(super) mod latency;
 mod line_chart;
 mod scale;
 pub(super) mod scaling;
+mod stacked_bars;
 pub(super) mod streams;
 mod svg;
 pub(super) mod throughput;

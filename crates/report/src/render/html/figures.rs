@@ -2,7 +2,7 @@
 
 use super::STYLE;
 use super::charts::grid::Grid;
-use super::charts::{box_plot, curves, cycles, latency, scaling, throughput};
+use super::charts::{anatomy, box_plot, curves, cycles, latency, scaling, throughput};
 use super::element::{Element, el};
 use crate::Result;
 
@@ -41,6 +41,7 @@ pub fn figures(results: &[Result]) -> Vec<Figure> {
     add("lateness", curves::lateness(shown));
     add("delay-variation", curves::variation(shown));
     add("loss", curves::loss(shown));
+    add("latency-anatomy", anatomy::drawings(&grid));
     add("cycles", cycles::drawings(&grid));
     for (name, drawings) in curves::series(shown) {
         add(&format!("curve-{}", file_name(&name)), drawings);

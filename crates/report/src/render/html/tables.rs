@@ -84,7 +84,7 @@ pub(super) fn latency(results: &[Result]) -> Table {
             table.row([
                 name.clone(),
                 r.traffic.frames.label(),
-                labels::load(l),
+                labels::load(l.load_pps, l.share_of_throughput),
                 format::mpps(l.load_pps),
                 us(l.p50()),
                 us(l.p99()),

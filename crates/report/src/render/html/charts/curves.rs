@@ -210,7 +210,10 @@ fn quantiles(results: &[Result], above_min: bool) -> Vec<Line> {
         let text = latency.and_then(|l| l.latency_hdr.as_deref());
         let histogram = text.and_then(|text| hdr::decode(text).ok()).filter(|h| !h.is_empty())?;
         let points = distribution_points(&histogram, if above_min { histogram.min() } else { 0 });
-        let name = format!("{name}, at {}", latency.map_or(String::new(), labels::load));
+        let name = format!(
+            "{name}, at {}",
+            latency.map_or(String::new(), |l| labels::load(l.load_pps, l.share_of_throughput))
+        );
         Some(Line { name, points, scattered: false })
     };
     names(results).into_iter().zip(results).filter_map(line).collect()

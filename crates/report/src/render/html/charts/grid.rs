@@ -87,4 +87,13 @@ impl<'a> Grid<'a> {
         let axis = parameter.map_or("frame size (bytes, with FCS)".to_owned(), |name| name.to_owned());
         Grid { axis, is_parameter: parameter.is_some(), categories, series, cells }
     }
+
+    /// Returns the results in the order of series and categories, with the names of both; that of the series only if
+    /// there are several.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (Option<String>, &str, &'a Result)> {
+        let mut rows = self.cells.clone();
+        rows.sort_by_key(|&(series, category, _)| (series, category));
+        let group = |series: usize| (self.series.len() > 1).then(|| self.series[series].clone());
+        rows.into_iter().map(move |(series, category, r)| (group(series), &*self.categories[category].name, r))
+    }
 }

@@ -105,7 +105,7 @@ pub(crate) fn drawings(grid: &Grid<'_>) -> Vec<Element> {
 fn panels(grid: &Grid<'_>) -> (Names, Vec<Panel>) {
     let mut all: Vec<(usize, usize, String, &Latency)> = Vec::new();
     for &(s, c, result) in &grid.cells {
-        all.extend(result.latency.iter().map(|l| (s, c, labels::load(l), l)));
+        all.extend(result.latency.iter().map(|l| (s, c, labels::load(l.load_pps, l.share_of_throughput), l)));
     }
     let count = |f: fn(&(usize, usize, String, &Latency)) -> String| labels::distinct(all.iter().map(f)).len();
     let (series, categories) = (count(|l| l.0.to_string()), count(|l| l.1.to_string()));
