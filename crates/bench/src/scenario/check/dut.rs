@@ -1,13 +1,14 @@
 //! `[dut]`.
 
 use super::{Checker, MAX_ITEMS, check_traffic};
-use crate::dut::{ChainText, CustomCommands, Driver, DutSpec, Env, Forward, Ports, RemoteHost, registry};
+use crate::dut::{ChainText, CustomCommands, Driver, DutSpec, Env, Forward, Ports, registry};
 use crate::scenario::cells::{self, CellDut};
 use crate::scenario::file;
 use crate::simulated::Simulated;
 use crate::traffic_spec::TrafficSpec;
 use config::ChainFile;
 use diagnostics::Diagnostic;
+use remote::RemoteHost;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::{Spanned, Value};
@@ -16,8 +17,6 @@ use toml::{Spanned, Value};
 const MAX_PORTS: usize = 8;
 /// Longest name of an interface, bytes (IFNAMSIZ without the terminator).
 const MAX_INTERFACE_BYTES: usize = 15;
-/// Longest ssh destination, bytes.
-const MAX_HOST_BYTES: usize = 255;
 /// Largest CPU number.
 const MAX_CPU: usize = 1023;
 
@@ -368,13 +367,11 @@ impl Checker<'_> {
                 return None;
             }
             Some(written) => self.substitute(written, parameters, used)?,
-            None => "bondstone".to_owned(),
+            None => RemoteHost::PROGRAM.to_owned(),
         };
         let Some(written) = &device.ssh else { return Some(None) };
         let host = self.substitute(written, parameters, used)?;
-        // ssh would take a leading dash for an option
-        let is_host = (1..=MAX_HOST_BYTES).contains(&host.len()) && !host.starts_with('-');
-        if !is_host || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        if !RemoteHost::is_valid(&host) {
             self.error(written.span(), &host, "invalid host", "write ssh = \"root@HOST\", as ssh takes it");
             return None;
         }
