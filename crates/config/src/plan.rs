@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use toml::Spanned;
 
 /// A parsed and checked chain file.
 #[derive(Clone)]
@@ -21,6 +22,8 @@ pub struct ChainFile {
     pub file: PathBuf,
     /// Text of the file.
     pub text: String,
+    /// Host whose part of the file this is, if the file describes several.
+    pub host: Option<String>,
     /// Clock of the NFs.
     pub clock: Clock,
     /// Length in bytes, without FCS, of the longest frame that packets hold.
@@ -160,6 +163,8 @@ pub struct NfConfig {
     pub outputs: Vec<String>,
     /// Value of its key `isolation`.
     pub isolation: Option<Isolation>,
+    /// Value of its key `host`.
+    pub(crate) host: Option<Spanned<String>>,
     /// Settings as written.
     pub(crate) settings: serde_json::Value,
     /// Spans of the settings, to locate errors that building finds.
@@ -178,7 +183,17 @@ impl NfConfig {
         let interfaces = factory.interfaces();
         let and = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).chain(interfaces.iter().cloned()).collect();
         let (inputs, outputs) = (and(kind.inputs), and(kind.outputs));
-        NfConfig { inputs, outputs, name, kind, factory: factory.into(), settings, setting_spans, isolation }
+        NfConfig {
+            inputs,
+            outputs,
+            name,
+            kind,
+            factory: factory.into(),
+            settings,
+            setting_spans,
+            isolation,
+            host: None,
+        }
     }
 
     /// Returns the settings as JSON, for another process to compare with its own.
