@@ -124,6 +124,7 @@ impl Checker<'_> {
                 }
                 (None, Some(chain)) => {
                     self.reject_external_keys(device);
+                    self.check_hosts(device, None, Some(&chain))?;
                     return self.check_traffic(&chain, traffic).then(|| CellDut::InProcess(Box::new(chain)));
                 }
                 (None, None) => {
@@ -146,6 +147,7 @@ impl Checker<'_> {
         traffic: &TrafficSpec,
         used: &mut Used,
     ) -> Option<CellDut> {
+        self.check_hosts(device, Some(driver), chain.as_ref())?;
         let spec = self.spec(device, driver, chain.as_ref(), parameters, used)?;
         if traffic.is_bidirectional() && spec.ports.count() < 2 {
             self.errors_elsewhere.push(crate::dut::single_port_error(&spec.ports.to_string(), None));
@@ -156,6 +158,24 @@ impl Checker<'_> {
             None => self.default_chain()?,
         };
         self.check_traffic(&file, traffic).then(|| CellDut::External(Box::new((spec, file))))
+    }
+
+    /// Checks that a chain that describes several hosts, and no other, has the driver for that.
+    fn check_hosts(
+        &mut self,
+        device: &file::Dut,
+        driver: Option<&dyn Driver>,
+        chain: Option<&ChainFile>,
+    ) -> Option<()> {
+        let runs_hosts = driver.is_some_and(|driver| driver.runs_hosts());
+        let chain = chain.filter(|chain| chain.host.is_some() != runs_hosts);
+        let (Some(_), Some(written)) = (chain, &device.chain) else { return Some(()) };
+        let (problem, remedy) = match runs_hosts {
+            true => ("describes no hosts", "add [host.NAME], or set kind = \"bondstone\""),
+            false => ("describes several hosts", "set kind = \"hosts\" and the ports of the generator"),
+        };
+        self.error(written.span(), written.get_ref(), problem, remedy);
+        None
     }
 
     /// Returns the driver of `kind`.
