@@ -19,6 +19,7 @@ mod running_dut;
 mod spec;
 mod started;
 
+pub use self::remote::agent;
 pub use context::{Description, DutContext, DutError, ExpectedTraffic};
 pub use driver::{Device, Driver};
 pub(crate) use drivers::memory_arguments;
@@ -26,7 +27,6 @@ pub use external_dut::{ExternalDut, ExternalDutError};
 pub use in_process::{InProcessDut, QUEUE_SIZE};
 pub(crate) use in_process::{entry_ports, single_port_error};
 pub(crate) use process::{CommandLine, Program};
-pub use remote::agent;
 pub use running_dut::{DutMeasurer, RunningDut};
-pub use spec::{ChainText, CustomCommands, DutSpec, Env, Forward, Ports, RemoteHost};
+pub use spec::{ChainText, CustomCommands, DutSpec, Env, Forward, Ports};
 pub use started::StartedDevice;

@@ -8,7 +8,7 @@ use bench::{
     dut::{Env, Ports},
     scenario::CellDut,
 };
-use config::ChainFile;
+use config::{ChainFile, Hosts};
 use diagnostics::{Diagnostic, Diagnostics};
 use graph::Registry;
 use logger::eprintln;
@@ -18,6 +18,8 @@ use std::path::PathBuf;
 
 /// Checks a chain file or scenario without running it: format, names, paths, edges, files, the settings of all NFs, and
 /// the CPUs and devices of this machine that it names.
+///
+/// For a file that describes several hosts it prints the part of each, and does not check their CPUs and devices.
 ///
 /// Reports all errors at once. Exits with the status that `run` or `bench` would have: 2 for an error in the file, 3 if
 /// this machine lacks a device.
@@ -42,6 +44,10 @@ impl Check {
             Ok(text) => Ok(text),
             Err(error) => Err(vec![error]),
         };
+        let hosts = text.as_ref().ok().map_or(Ok(None), |text| Hosts::parse(text, &self.file, registry));
+        if let Some(hosts) = hosts.transpose() {
+            return self.hosts(hosts);
+        }
         let (faults, file) = match text.and_then(|text| ChainFile::parse(&text, &self.file, registry)) {
             Ok(file) => {
                 let faults = Faults {
@@ -84,6 +90,28 @@ impl Check {
             };
             writeln!(stdout(), "  sandbox {name}: {nfs} in a {kind}{transport}")?;
         }
+        Ok(Exit::Success)
+    }
+
+    /// Reports the errors of a file that describes several hosts, or what they run.
+    fn hosts(&self, hosts: Result<Hosts, Vec<Diagnostic>>) -> anyhow::Result<Exit> {
+        let faults = match &hosts {
+            Ok(Hosts { hosts, .. }) => {
+                let mut errors: Vec<_> = hosts.iter().flat_map(|host| host.part.build_errors()).collect();
+                let mut warnings: Vec<_> = hosts.iter().flat_map(|host| host.part.warnings.clone()).collect();
+                diagnostics::remove_duplicates(&mut errors);
+                diagnostics::remove_duplicates(&mut warnings);
+                Faults { errors, warnings, ..Faults::default() }
+            }
+            Err(errors) => Faults { errors: errors.clone(), ..Faults::default() },
+        };
+        let Some(hosts) = hosts.ok().filter(|_| !self.json && faults.exit() == Exit::Success) else {
+            return faults.report(self.json);
+        };
+        faults.report(false)?;
+        let (number, links) = (hosts.hosts.len(), hosts.links.len());
+        writeln!(stdout(), "{}: {number} hosts, {links} links, no errors", self.file.display())?;
+        write!(stdout(), "{}", crate::hosts::partition(&hosts))?;
         Ok(Exit::Success)
     }
 
@@ -148,7 +176,7 @@ impl Faults {
                 CellDut::Simulated(_) | CellDut::Unavailable(_) => continue,
             };
             faults.errors.extend(chain.build_errors());
-            if external.is_none_or(|spec| spec.remote.is_none()) {
+            if external.is_none_or(|spec| spec.remote.is_none()) && chain.host.is_none() {
                 faults.cpus.extend(chain.unavailable_cpus(&allowed));
             }
             if let Some(Ports::Devices(devices)) = external.map(|spec| &spec.ports) {

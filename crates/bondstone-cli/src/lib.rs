@@ -24,6 +24,7 @@ mod control_planes;
 mod diff;
 mod doctor;
 mod exit;
+mod hosts;
 mod image;
 mod import;
 mod instance;
@@ -163,6 +164,10 @@ enum Command {
         #[arg(long)]
         inner: bool,
     },
+    /// Runs the part of a host of a chain file for the same program on another machine, controlled through standard
+    /// input.
+    #[command(name = hosts::AGENT_COMMAND, hide = true)]
+    HostAgent,
     /// Runs the control planes of tenants for a run, which writes orders to standard input.
     #[command(name = control_planes::COMMAND, hide = true)]
     ControlPlanes,
@@ -216,6 +221,7 @@ fn run(registry: &Registry) -> ExitCode {
     }
     let result = match command {
         Command::SandboxProcess { spec, inner } => return sandbox::run_process(registry, &spec, inner),
+        Command::HostAgent => hosts::agent(),
         Command::ControlPlanes => control_planes::supervise(),
         Command::SandboxesAtSwitch { file } => {
             // only the end of the input stops it

@@ -7,18 +7,19 @@ use crate::exit::Exit;
 use crate::stdout::stdout;
 use crate::table::Table;
 use clap::ValueEnum;
-use config::{ChainFile, NfConfig, Shuffle, Spreading, Start};
+use config::{Chain, ChainFile, Host, HostLink, Hosts, NfConfig, Shuffle, Spreading, Start};
 use diagnostics::Diagnostics;
 use graph::{Registry, Spread};
 use runtime::{Placement, Strategy, Topology};
 use serde::Serialize;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Shows on which CPUs a chain file would run, and why; or how many VNFs a server can have.
 ///
-/// Opens no ports and runs nothing.
+/// For a file that describes several hosts it shows the part of each. Opens no ports and runs nothing.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Chains with cores = [1, 2] run on these CPUs. For others, CPUs are chosen: by default near their devices and on
@@ -75,6 +76,12 @@ impl Placing {
             PlacementStrategy::Worst => Strategy::Worst,
         }
     }
+
+    /// Returns the options as arguments.
+    pub(crate) fn arguments(&self) -> [String; 4] {
+        let place = self.place.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        ["--place".to_owned(), place, "--seed".to_owned(), self.seed.to_string()]
+    }
 }
 
 /// The plan as JSON.
@@ -104,7 +111,11 @@ impl Plan {
             return capacity::run(server, self.json);
         }
         let chain = self.chain.as_deref().unwrap_or(Path::new(""));
-        let whole = ChainFile::read(chain, registry).map_err(Diagnostics)?;
+        let text = config::read(chain, "chain file").map_err(|d| Diagnostics(vec![d]))?;
+        if let Some(hosts) = Hosts::parse(&text, chain, registry).map_err(Diagnostics)? {
+            return self.hosts(chain, &hosts);
+        }
+        let whole = ChainFile::parse(&text, chain, registry).map_err(Diagnostics)?;
         let (topology, allowed) = (Topology::read(), runtime::allowed_cpus());
         let unavailable = whole.unavailable_cpus(&allowed);
         if !unavailable.is_empty() {
@@ -165,6 +176,31 @@ impl Plan {
             if topology.nodes.len() == 1 { "" } else { "s" },
             if shared == 0 { "none".to_owned() } else { format!("{} cores' CPUs", shared) }
         )?;
+        Ok(Exit::Success)
+    }
+}
+
+impl Plan {
+    /// Prints what each host of a file runs.
+    fn hosts(&self, file: &Path, hosts: &Hosts) -> anyhow::Result<Exit> {
+        let mut out = stdout();
+        if self.json {
+            let chain = |chain: &Chain| json!({ "chain": chain.name, "path": chain.path, "cpus": chain.cores });
+            let host = |Host { name, remote, part }: &Host| {
+                let chains: Vec<_> = part.chains.iter().map(chain).collect();
+                json!({ "host": name, "ssh": remote.host, "chains": chains })
+            };
+            let link = |link: &HostLink| {
+                let directions: Vec<_> = link.crossings().map(|(from, to)| json!({ "from": from, "to": to })).collect();
+                json!({ "link": link.name, "directions": directions })
+            };
+            let parts: Vec<_> = hosts.hosts.iter().map(host).collect();
+            let links: Vec<_> = hosts.links.iter().map(link).collect();
+            writeln!(out, "{:#}", json!({ "file": file.display().to_string(), "hosts": parts, "links": links }))?;
+        } else {
+            write!(out, "{}", crate::hosts::partition(hosts))?;
+            writeln!(out, "CPUs of chains without cores are chosen on their hosts: bondstone plan cannot show them")?;
+        }
         Ok(Exit::Success)
     }
 }

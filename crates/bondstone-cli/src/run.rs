@@ -19,15 +19,16 @@ pub(crate) use successor::describe_pause;
 
 use crate::control_planes::ControlPlanes;
 use crate::exit::Exit;
+use crate::hosts;
 use crate::interrupt::{Signal, on_signals};
 use crate::metrics::{self, rule_number};
 use crate::notify::ServiceManager;
 use crate::stdout::stdout;
 use crate::table::{Table, count, rate};
 use bytesize::ByteSize;
-use config::ChainFile;
+use config::{ChainFile, Hosts};
 use control::{Group, Hello, Refusal, Reply, Request, Server};
-use diagnostics::Diagnostics;
+use diagnostics::{Diagnostic, Diagnostics};
 use dpdk::{Memory, PacketSocket};
 use drain::Drain;
 use graph::{FileVersion, Registry};
@@ -65,7 +66,8 @@ Ports (device = \"...\" in the file; text after a comma is passed to the DPDK dr
 Examples:
   bondstone run examples/demo.toml
   bondstone run edge.toml --for 10s --json > result.json
-  bondstone run edge.toml --watch")]
+  bondstone run edge.toml --watch
+  bondstone run examples/hosts.toml")]
 pub(crate) struct Run {
     /// Chain file.
     chain: PathBuf,
@@ -76,6 +78,10 @@ pub(crate) struct Run {
     /// not count [default: 80 % of the memory of the machine or container].
     #[arg(long, value_name = "BYTES")]
     memory: Option<ByteSize>,
+    /// Runs the part of this host, on this machine, of a chain file that describes several hosts; without it all of
+    /// them are started by ssh.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
     #[command(flatten)]
     placing: crate::plan::Placing,
     /// Control socket for `bondstone stats`, `top` and `stop` [default: a file in /run/bondstone or
@@ -137,11 +143,16 @@ impl Run {
         let chain = successor.as_ref().map_or(&*self.chain, Successor::chain).to_owned();
         let before_this = successor.as_ref().map_or(Duration::ZERO, Successor::elapsed);
         let version = FileVersion::of(&chain);
-        let file = match successor.as_ref().and_then(Successor::text) {
-            Some(text) => ChainFile::parse(text, &chain, registry),
-            None => ChainFile::read(&chain, registry),
+        let text = match successor.as_ref().and_then(Successor::text) {
+            Some(text) => text.to_owned(),
+            None => config::read(&chain, "chain file").map_err(|d| Diagnostics(vec![d]))?,
         };
-        let file = file.map_err(Diagnostics)?;
+        if self.host.is_none()
+            && let Some(hosts) = Hosts::parse(&text, &chain, registry).map_err(Diagnostics)?
+        {
+            return self.run_hosts(&text, &hosts);
+        }
+        let file = ChainFile::parse_for(&text, &chain, self.host.as_deref(), registry).map_err(Diagnostics)?;
         for warning in &file.warnings {
             let warning = warning.to_string();
             tracing::warn!(target: "run", cause = warning, "{warning}");
@@ -288,6 +299,10 @@ impl Run {
                 Ok(Event::Request(Request::Reload { .. } | Request::Upgrade {}, result)) if upgrade.is_some() => {
                     drop(result.send(Err(Refusal::new("the run is being upgraded"))));
                 }
+                // the agent would take the end of this process for that of the run
+                Ok(Event::Request(Request::Upgrade {}, result)) if self.host.is_some() => {
+                    drop(result.send(Err(Refusal::new("the run is the part of a host; stop and start all hosts"))));
+                }
                 Ok(Event::Request(Request::Upgrade {}, result)) => {
                     let elapsed = before_this + start.elapsed();
                     upgrade = Upgrade::start(&chains, (reloader.running(), elapsed), result);
@@ -357,6 +372,35 @@ impl Run {
         drain.into_iter().for_each(|drain| drain.end(&summary));
         drop(server);
         self.end(&summary, interrupted)
+    }
+
+    /// Runs a chain file on its hosts.
+    fn run_hosts(&self, text: &str, hosts: &Hosts) -> anyhow::Result<Exit> {
+        let is_set = [
+            ("--control", self.control.is_some()),
+            ("--control-group", self.control_group.is_some()),
+            ("--watch", self.watch),
+            ("--metrics", self.metrics.is_some()),
+        ];
+        if let Some((option, _)) = is_set.into_iter().find(|(_, is_set)| *is_set) {
+            let d = Diagnostic::new("is for one instance, and the file describes several hosts").value(option);
+            let remedy = "remove it, or run each part on its host: bondstone run FILE --host NAME";
+            return Err(Diagnostics(vec![d.remedy(remedy)]).into());
+        }
+        for warning in hosts.hosts.iter().flat_map(|host| &host.part.warnings).map(ToString::to_string) {
+            tracing::warn!(target: "run", cause = warning, "{warning}");
+        }
+        let memory = self.memory.map(|bytes| ["--memory".to_owned(), bytes.as_u64().to_string()]);
+        let arguments: Vec<String> = self.placing.arguments().into_iter().chain(memory.into_iter().flatten()).collect();
+        let (summary, exit) = hosts::run((&self.chain, text), hosts, &arguments, self.time)?;
+        let mut out = stdout();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &summary)?;
+            writeln!(out)?;
+        } else {
+            write!(out, "{}", summary.text(self::text))?;
+        }
+        Ok(exit)
     }
 
     /// Hands the chains over to the new process.

@@ -3,6 +3,7 @@
 mod checker;
 mod clock;
 mod control_planes;
+mod hosts;
 mod paths;
 mod representors;
 mod sandboxes;
@@ -11,14 +12,16 @@ mod spreading;
 use crate::copies::Copies;
 use crate::device::Device;
 use crate::file::{self, File};
+use crate::hosts::{Host, Hosts, Layout};
 use crate::plan::{ChainFile, NfConfig, NfSettings, Port};
 use crate::reader::Reader;
 use crate::renamed::new_name;
-use crate::source::{Source, nearest, read};
-use checker::{Checker, Errors};
+use crate::source::{MAX_ERRORS, Source, nearest, read};
+use checker::{Checker, Errors, Part};
 use diagnostics::Diagnostic;
 use graph::Registry;
 use paths::Builder;
+use remote::RemoteHost;
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,33 +44,95 @@ impl ChainFile {
     /// # Errors
     /// As [`ChainFile::read`].
     pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<ChainFile, Vec<Diagnostic>> {
-        let source = Source { text, file };
+        Self::parse_for(text, file, None, registry)
+    }
+
+    /// As [`ChainFile::parse`]; of a file that describes several hosts, with the name of this one, returns its part.
+    ///
+    /// # Errors
+    /// As [`ChainFile::read`].
+    pub fn parse_for(
+        text: &str,
+        file: &Path,
+        host: Option<&str>,
+        registry: &Registry,
+    ) -> Result<ChainFile, Vec<Diagnostic>> {
+        parse_part(text, file, host.map(|host| (host, Part::Here)), registry).map(|(part, _)| part)
+    }
+}
+
+/// Parses and checks a file, or the part of one of its hosts; also returns all hosts.
+fn parse_part(
+    text: &str,
+    file: &Path,
+    part: Option<(&str, Part)>,
+    registry: &Registry,
+) -> Result<(ChainFile, Layout), Vec<Diagnostic>> {
+    let source = Source { text, file };
+    let (table, syntax) = DeTable::parse_recoverable(text);
+    if !syntax.is_empty() {
+        return Err(source.syntax_errors(&syntax));
+    }
+    let mut table = table.into_inner();
+    let mut checker = Checker::new(source, registry);
+    let copies = Copies::expand(&mut table, &mut Reader { source, errors: &mut checker.errors });
+    let Some(copies) = copies else { return Err(checker.errors) };
+    let nfs = file::take_nfs(&mut table);
+    let (mut parsed, invalid) = File::read(table, &mut Reader { source, errors: &mut checker.errors });
+    checker.incomplete = invalid.paths;
+    checker.faulty = invalid.ports.clone();
+    checker.part = part.map(|(_, part)| part);
+    if !invalid.version {
+        checker.check_version(&parsed);
+    }
+    let mut nfs = checker.nfs(nfs, &parsed);
+    nfs.iter_mut().for_each(|nf| nf.copy = copies.nfs.get(&nf.name).copied());
+    let layout = checker.select_host(part.map(|(host, _)| host), &mut parsed, &mut nfs);
+    let mut ports = checker.ports(&parsed, invalid.ports);
+    representors::add_ports(&nfs, &mut ports, &mut parsed);
+    checker.control_planes(&nfs, &ports);
+    if parsed.chain.is_empty() && !checker.incomplete {
+        let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
+        checker.error(0..0, "chain", "the file has no chain", format!("add {example}"));
+    }
+    let built = Builder::new(checker, ports, nfs).build(&parsed);
+    let host = part.map(|(host, _)| host.to_owned());
+    let whole = |built| ChainFile { file: file.to_owned(), text: text.to_owned(), host, copies: copies.count, ..built };
+    built.map(|built| (whole(built), layout))
+}
+
+impl Hosts {
+    /// Parses and checks a file for each of its hosts; `None` if it describes none.
+    ///
+    /// # Errors
+    /// All errors of the file, as those of [`ChainFile::read`].
+    pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<Option<Hosts>, Vec<Diagnostic>> {
         let (table, syntax) = DeTable::parse_recoverable(text);
-        if !syntax.is_empty() {
-            return Err(source.syntax_errors(&syntax));
+        let names = table.get_ref().get("host").and_then(|hosts| hosts.get_ref().as_table());
+        let names = names.filter(|_| syntax.is_empty()).into_iter().flat_map(|hosts| hosts.keys());
+        let (mut layout, mut parts, mut errors) = (Layout::default(), vec![], vec![]);
+        for name in names {
+            let name = &**name.get_ref();
+            match parse_part(text, file, Some((name, Part::Elsewhere)), registry) {
+                Ok((part, all)) => {
+                    layout = all;
+                    parts.push((name.to_owned(), part));
+                }
+                Err(of_part) => errors.extend(of_part),
+            }
         }
-        let mut table = table.into_inner();
-        let mut checker = Checker::new(source, registry);
-        let copies = Copies::expand(&mut table, &mut Reader { source, errors: &mut checker.errors });
-        let Some(copies) = copies else { return Err(checker.errors) };
-        let nfs = file::take_nfs(&mut table);
-        let (mut parsed, invalid) = File::read(table, &mut Reader { source, errors: &mut checker.errors });
-        checker.incomplete = invalid.paths;
-        checker.faulty = invalid.ports;
-        if !invalid.version {
-            checker.check_version(&parsed);
+        if !errors.is_empty() {
+            diagnostics::remove_duplicates(&mut errors);
+            errors.sort_by_key(|d| (d.line, d.column));
+            errors.truncate(MAX_ERRORS);
+            return Err(errors);
         }
-        let mut ports = checker.ports(&parsed);
-        let mut nfs = checker.nfs(nfs, &parsed, &ports);
-        nfs.iter_mut().for_each(|nf| nf.copy = copies.nfs.get(&nf.name).copied());
-        representors::add_ports(&nfs, &mut ports, &mut parsed);
-        checker.control_planes(&nfs, &ports);
-        if parsed.chain.is_empty() && !checker.incomplete {
-            let example = "[[chain]] with path = [\"in\", \"NF\", \"out\"]";
-            checker.error(0..0, "chain", "the file has no chain", format!("add {example}"));
-        }
-        let built = Builder::new(checker, ports, nfs).build(&parsed);
-        built.map(|built| ChainFile { file: file.to_owned(), text: text.to_owned(), copies: copies.count, ..built })
+        let of = |(name, remote): (String, RemoteHost)| {
+            let part = parts.iter().position(|(of, _)| *of == name).map(|at| parts.swap_remove(at).1)?;
+            Some(Host { name, remote, part })
+        };
+        let hosts: Vec<Host> = layout.hosts.into_iter().filter_map(of).collect();
+        Ok((!hosts.is_empty()).then_some(Hosts { hosts, links: layout.links }))
     }
 }
 
@@ -121,7 +186,8 @@ impl Checker<'_> {
         format!("pcap:{}", path.canonicalize().unwrap_or_else(|_| plain()).display())
     }
 
-    fn ports(&mut self, file: &File) -> Vec<Port> {
+    /// Returns the ports; `faulty` holds the names of those that could not be read.
+    fn ports(&mut self, file: &File, mut faulty: BTreeSet<String>) -> Vec<Port> {
         let mut ports: Vec<Port> = vec![];
         let mut opened: BTreeMap<String, String> = BTreeMap::new();
         let mut in_order: Vec<_> = file.port.keys().collect();
@@ -137,7 +203,7 @@ impl Checker<'_> {
                 Ok(device) => device,
                 Err((problem, remedy)) => {
                     self.error(span, written, problem, remedy);
-                    self.faulty.insert(name.get_ref().clone());
+                    faulty.insert(name.get_ref().clone());
                     continue;
                 }
             };
@@ -207,13 +273,14 @@ impl Checker<'_> {
         }
         // paths with these ports are checked as well
         let named = |ports: &[Port], name: &String| ports.iter().any(|port| port.name == *name);
-        let without: Vec<_> = self.faulty.iter().filter(|name| !named(&ports, name)).map(|n| Port::blank(n)).collect();
+        let without: Vec<_> = faulty.iter().filter(|name| !named(&ports, name)).map(|n| Port::blank(n)).collect();
         ports.extend(without);
+        self.faulty.extend(faulty);
         ports
     }
 
     /// Returns the NFs with tables, and those that paths and edges name by their kind.
-    fn nfs(&mut self, tables: Option<Spanned<DeValue<'_>>>, file: &File, ports: &[Port]) -> Vec<NfConfig> {
+    fn nfs(&mut self, tables: Option<Spanned<DeValue<'_>>>, file: &File) -> Vec<NfConfig> {
         let mut nfs = vec![];
         if let Some(tables) = tables {
             let span = tables.span();
@@ -221,11 +288,11 @@ impl Checker<'_> {
                 DeValue::Table(tables) => {
                     for (name, value) in tables {
                         self.check_name(name.span(), name.get_ref());
-                        if ports.iter().any(|p| p.name == *name.get_ref()) {
+                        if file.port.keys().any(|port| port.get_ref() == name.get_ref()) {
                             self.error(name.span(), name.get_ref(), "is also the name of a port", "rename one of them");
                         }
                         let before = self.errors.len();
-                        nfs.extend(self.nf(&name, value));
+                        nfs.extend(self.nf(&name, value, !file.host.is_empty()));
                         if self.errors.len() != before {
                             self.faulty.insert(name.get_ref().to_string());
                         }
@@ -258,7 +325,13 @@ impl Checker<'_> {
         nfs
     }
 
-    fn nf(&mut self, name: &Spanned<std::borrow::Cow<'_, str>>, value: Spanned<DeValue<'_>>) -> Option<NfConfig> {
+    /// Returns an NF; `has_hosts` is true if the key `host` names one of the file's.
+    fn nf(
+        &mut self,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        value: Spanned<DeValue<'_>>,
+        has_hosts: bool,
+    ) -> Option<NfConfig> {
         let span = value.span();
         let DeValue::Table(mut table) = value.into_inner() else {
             self.error(
@@ -300,6 +373,10 @@ impl Checker<'_> {
             let written = value.get_ref().as_str().unwrap_or_default().to_owned();
             self.isolation(value.span(), &written)
         });
+        let host = has_hosts.then(|| table.remove("host")).flatten().map(|value| {
+            let text = self.source.text.get(value.span()).unwrap_or_default();
+            Spanned::new(value.span(), value.get_ref().as_str().unwrap_or(text).to_owned())
+        });
         let mut spans = vec![(String::new(), name.span())];
         spans.extend(table.iter().map(|(k, v)| (k.get_ref().to_string(), v.span())));
         let parse = |value: Spanned<DeValue<'_>>| {
@@ -310,7 +387,10 @@ impl Checker<'_> {
         };
         let mut reader = Reader { source: self.source, errors: &mut self.errors };
         let (factory, settings) = reader.value_with(Spanned::new(span, DeValue::Table(table)), parse)?;
-        Some(NfConfig::new(name.get_ref().to_string(), kind.clone(), factory?, settings, spans, isolation))
+        Some(NfConfig {
+            host,
+            ..NfConfig::new(name.get_ref().to_string(), kind.clone(), factory?, settings, spans, isolation)
+        })
     }
 }
 
@@ -334,7 +414,7 @@ mod tests {
             let text = format!("bondstone = 1\n[port.p]\ndevice = \"null\"\n{nfs}[[chain]]\npath = [{path}]\n");
             let start = now();
             let errors = ChainFile::parse(&text, Path::new("many.toml"), &nf::registry()).err().expect("errors");
-            assert_eq!(errors.len(), crate::source::MAX_ERRORS);
+            assert_eq!(errors.len(), MAX_ERRORS);
             now() - start
         };
         // the fastest of three, as caches are shared; work that grows with the square takes 64 times as long

@@ -19,7 +19,12 @@ pub(crate) struct File {
     pub(crate) edge: Vec<Edge>,
     pub(crate) traffic: Option<Spanned<Traffic>>,
     pub(crate) sandbox: BTreeMap<Spanned<String>, Sandbox>,
+    pub(crate) host: BTreeMap<Spanned<String>, Host>,
+    pub(crate) link: BTreeMap<Spanned<String>, HostLink>,
 }
+
+/// Devices of a link between two hosts, by host.
+pub(crate) type HostLink = BTreeMap<String, Spanned<String>>;
 
 /// The clock that NFs read.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -65,11 +70,27 @@ impl File {
         });
         let remedy = "write [sandbox.NAME] and below it its settings";
         let (sandbox, _) = reader.table("sandbox", table.remove("sandbox"), remedy);
-        let keys =
-            ["bondstone", "copies", "clock", "max_frame", "idle", "port", "nf", "chain", "edge", "traffic", "sandbox"];
+        let (host, _) = reader.table("host", table.remove("host"), "write [host.NAME] and below it ssh = \"...\"");
+        let remedy = "write [link.NAME] and below it the device of each of its two hosts: HOST = \"...\"";
+        let (link, _) = reader.table("link", table.remove("link"), remedy);
+        let keys = [
+            "bondstone",
+            "copies",
+            "clock",
+            "max_frame",
+            "idle",
+            "port",
+            "nf",
+            "chain",
+            "edge",
+            "traffic",
+            "sandbox",
+            "host",
+            "link",
+        ];
         reader.unknown_keys(&table, &keys);
         let edge = edge.into_iter().map(Spanned::into_inner).collect();
-        let file = File { bondstone, clock, max_frame, idle, port, chain, edge, traffic, sandbox };
+        let file = File { bondstone, clock, max_frame, idle, port, chain, edge, traffic, sandbox, host, link };
         (file, Invalid { version, ports, paths })
     }
 }
@@ -84,15 +105,33 @@ pub(crate) struct Port {
     pub(crate) existing: Option<Spanned<bool>>,
     pub(crate) namespace: Option<Spanned<String>>,
     pub(crate) sandbox: Option<Spanned<String>>,
+    pub(crate) host: Option<Spanned<String>>,
 }
 
 impl Port {
     pub(crate) fn new(device: Spanned<String>) -> Port {
-        Port { device, descriptors: None, repeat: None, timed: None, existing: None, namespace: None, sandbox: None }
+        Port {
+            device,
+            descriptors: None,
+            repeat: None,
+            timed: None,
+            existing: None,
+            namespace: None,
+            sandbox: None,
+            host: None,
+        }
     }
 }
 
+/// A host that runs a part of the file.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Host {
+    pub(crate) ssh: Spanned<String>,
+    pub(crate) program: Option<String>,
+}
+
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Chain {
     pub(crate) name: Option<Spanned<String>>,
@@ -107,6 +146,7 @@ pub(crate) struct Chain {
     pub(crate) share: Option<Spanned<u32>>,
     pub(crate) rate: Option<Spanned<String>>,
     pub(crate) isolation: Option<Spanned<String>>,
+    pub(crate) host: Option<Spanned<String>>,
 }
 
 impl Chain {
@@ -121,6 +161,7 @@ impl Chain {
             share: None,
             rate: None,
             isolation: None,
+            host: None,
         }
     }
 }

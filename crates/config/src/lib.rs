@@ -29,7 +29,8 @@
 //! ```
 //!
 //! [`ChainFile::read`] parses a file, checks everything that does not depend on the machine, and reports up to 100
-//! errors with line, value and remedy. A file with sandboxes is then split into a typed [`Partition`] for each side.
+//! errors with line, value and remedy. A file with sandboxes is then split into a typed [`Partition`] for each side; a
+//! file with several hosts is read as one plan for each ([`Hosts`]).
 #![forbid(unsafe_code)]
 
 mod changes;
@@ -37,6 +38,7 @@ mod check;
 mod copies;
 mod device;
 mod file;
+mod hosts;
 mod partition;
 mod plan;
 mod reader;
@@ -48,6 +50,7 @@ mod virtual_function;
 pub use changes::{Changed, ChangedNf, Changes, NfChange};
 pub use device::{Device, full_pci_address};
 pub use file::{Clock, Shuffle, Traffic};
+pub use hosts::{Host, HostLink, Hosts};
 pub use partition::{Partition, unused_name};
 pub use plan::{Chain, ChainFile, Link, NfConfig, Port, ServiceClass, Spreading, Start, WorkerPlan};
 pub use reader::Reader;

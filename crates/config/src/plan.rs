@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use toml::Spanned;
 
 /// A parsed and checked chain file.
 #[derive(Clone)]
@@ -23,6 +24,8 @@ pub struct ChainFile {
     pub text: String,
     /// Number of copies of the parts that contain `${copy}`.
     pub copies: Option<u32>,
+    /// Host whose part of the file this is, if the file describes several.
+    pub host: Option<String>,
     /// Clock of the NFs.
     pub clock: Clock,
     /// Length in bytes, without FCS, of the longest frame that packets hold.
@@ -164,6 +167,8 @@ pub struct NfConfig {
     pub isolation: Option<Isolation>,
     /// Number of the copy, from 1, if the name of its table contains `${copy}`.
     pub copy: Option<u32>,
+    /// Value of its key `host`.
+    pub(crate) host: Option<Spanned<String>>,
     /// Settings as written.
     pub(crate) settings: serde_json::Value,
     /// Spans of the settings, to locate errors that building finds.
@@ -192,6 +197,7 @@ impl NfConfig {
             setting_spans,
             isolation,
             copy: None,
+            host: None,
         }
     }
 

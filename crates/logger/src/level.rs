@@ -21,7 +21,7 @@ pub const TARGETS: &[(&str, &str)] = &[
     ("log", "levels, lost messages"),
     ("metrics", "requests for metrics"),
     ("nf", "messages of NFs"),
-    ("output", "lines that processes in sandboxes print"),
+    ("output", "lines that processes in sandboxes and on other hosts print"),
     ("rates", "packets per second of each port, once a second, at level debug"),
     ("reload", "changes of the chain file"),
     ("run", "start, faults and end of the run"),

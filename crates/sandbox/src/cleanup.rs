@@ -1,8 +1,9 @@
 //! Removal of a sandbox's containers, files and control groups at the end, also if this process is killed.
 
-use runtime::CleanupProcess;
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use crate::error::{environment_error, not_writable};
+use runtime::{CleanupProcess, Error};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Removes the containers in a directory (`$1`) and in those of processes that reloads have started, the directory, in
@@ -19,16 +20,57 @@ for group; do
     while [ -d "$group" ] && ! rmdir "$group" && [ $tries -lt 500 ]; do tries=$((tries + 1)); sleep 0.01; done
 done"#;
 
+/// The folder of this process, which is removed at its end.
+pub struct RunFolder {
+    path: PathBuf,
+    // dropped first: the script removes the folder
+    _cleanup: CleanupProcess,
+    /// Lock of the folder; an unlocked folder is an orphan.
+    _lock: File,
+}
+
+impl RunFolder {
+    /// Creates the folder with this mode, after removing those of killed processes.
+    ///
+    /// # Errors
+    /// This user may not create it.
+    pub fn create(mode: u32) -> Result<RunFolder, Error> {
+        Self::create_with_groups(mode, &[])
+    }
+
+    /// As [`RunFolder::create`]; these control groups are removed at the end as well.
+    pub(crate) fn create_with_groups(mode: u32, groups: &[PathBuf]) -> Result<RunFolder, Error> {
+        remove_orphans();
+        let path = run_folder();
+        let failed = |e: std::io::Error| not_writable(&path, &e);
+        // an existing folder belongs to another process
+        DirBuilder::new().mode(mode).create(&path).map_err(failed)?;
+        let lock = File::open(&path).and_then(|folder| folder.lock().map(|()| folder)).map_err(failed)?;
+        // before anything else is created that has to be removed
+        let cleanup = start_cleanup(&path, groups)
+            .map_err(|e| environment_error(format!("no shell can be started: {e}"), "install a shell"))?;
+        Ok(RunFolder { path, _cleanup: cleanup, _lock: lock })
+    }
+
+    /// Returns its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Returns the folder of this process, which contains the sockets of its sandboxes.
+pub(crate) fn run_folder() -> PathBuf {
+    runtime_folder().join(format!("bondstone-{}", std::process::id()))
+}
+
 /// Starts a cleanup process for a directory and control groups.
-///
-/// # Errors
-/// No shell can be started.
 pub(crate) fn start_cleanup(folder: &Path, groups: &[PathBuf]) -> std::io::Result<CleanupProcess> {
     CleanupProcess::start(SCRIPT, std::iter::once(folder).chain(groups.iter().map(PathBuf::as_path)), None)
 }
 
 /// Returns the folder for the folders of runs, which contain sockets.
-pub(crate) fn runtime_folder() -> PathBuf {
+fn runtime_folder() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/run".into();
     }
@@ -36,7 +78,7 @@ pub(crate) fn runtime_folder() -> PathBuf {
 }
 
 /// Removes folders of processes of this user whose cleanup process was killed, too.
-pub(crate) fn remove_orphans() {
+fn remove_orphans() {
     let own = rustix::process::geteuid().as_raw();
     for entry in std::fs::read_dir(runtime_folder()).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());

@@ -30,6 +30,7 @@ mod starvation;
 mod supervisor;
 mod vm;
 
+pub use cleanup::RunFolder;
 pub use engine::SandboxedEngine;
 pub use external_switch::{LISTENING, READY, SwitchSpec, serve_external_switch};
 pub use guest::run_guest;
@@ -37,8 +38,10 @@ pub use image::program::Program;
 pub use image::{ImageContent, SOCKETS, write_oci_image, write_vm_image};
 pub use kernel::Kernel;
 pub use launch::{EXTERNAL_SWITCH_COMMAND, GUEST_COMMAND, PROCESS_COMMAND};
+pub use line_limit::LineLimit;
 pub use placement::choose_cpus;
 pub use probes::{ProbeTraces, TracedProbes};
 pub use process::run_process;
 pub use sandboxes::SandboxProbes;
+pub use supervisor::printable;
 pub use vm::{Accelerator, VmImage, detect_accelerator, measure_boot_time, probe_kvm, standalone_command};

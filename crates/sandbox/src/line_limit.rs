@@ -1,4 +1,4 @@
-//! Limit of the output of a sandbox.
+//! Limit of the output of a sandbox or of another host.
 
 use graph::TokenBucket;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ const BYTES: (u64, u64) = (8192, 65_536);
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Token buckets of lines and bytes, and the number of lines that exceed them.
-pub(crate) struct LineLimit {
+pub struct LineLimit {
     lines: TokenBucket,
     bytes: TokenBucket,
     started: Instant,
@@ -21,7 +21,9 @@ pub(crate) struct LineLimit {
 }
 
 impl LineLimit {
-    pub(crate) fn new(now: Instant) -> LineLimit {
+    /// Returns a limit that allows a burst of lines.
+    #[must_use]
+    pub fn new(now: Instant) -> LineLimit {
         LineLimit {
             lines: TokenBucket::new(LINES.0, LINES.1),
             bytes: TokenBucket::new(BYTES.0, BYTES.1),
@@ -32,7 +34,7 @@ impl LineLimit {
     }
 
     /// Returns true if a line of this many bytes may be printed; otherwise counts it as suppressed.
-    pub(crate) fn allows(&mut self, bytes: usize, now: Instant) -> bool {
+    pub fn allows(&mut self, bytes: usize, now: Instant) -> bool {
         let at = now.saturating_duration_since(self.started);
         // a line with too many bytes takes no token for lines
         let mut lines = self.lines.clone();
@@ -52,7 +54,7 @@ impl LineLimit {
 
     /// Returns the number of lines suppressed since the last report if a report is due, or, at the `end` of the output,
     /// if there are any.
-    pub(crate) fn due_report(&mut self, now: Instant, end: bool) -> Option<u64> {
+    pub fn due_report(&mut self, now: Instant, end: bool) -> Option<u64> {
         let (before, at) = self.reported;
         let new = self.suppressed - before;
         let is_due = new != 0 && (end || now.saturating_duration_since(at) >= REPORT_INTERVAL);

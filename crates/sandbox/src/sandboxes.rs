@@ -7,18 +7,15 @@ mod reload;
 mod statistics;
 mod tools;
 
-use crate::cleanup::{remove_orphans, runtime_folder, start_cleanup};
-use crate::error::environment_error;
+use crate::cleanup::{RunFolder, run_folder};
 use crate::placement::{choose_cpus, shares_cpus, sleep_when_idle};
 use config::{ChainFile, Sandbox};
 use diagnostics::Diagnostics;
 use graph::{FileVersion, Registry};
-use instance::{Common, Instance, Place, control_groups, not_writable};
+use instance::{Common, Instance, Place, control_groups};
 pub use probes::SandboxProbes;
-use runtime::{CleanupProcess, Engine, Error, IdlePolicy, Summary, VirtualFunctions, allowed_cpus};
+use runtime::{Engine, Error, IdlePolicy, Summary, VirtualFunctions, allowed_cpus};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,9 +51,7 @@ pub(crate) struct Sandboxes {
     generation: u32,
     /// Virtual functions of both sides that this process has created.
     functions: VirtualFunctions,
-    _cleanup: CleanupProcess,
-    /// Lock of the folder; an unlocked folder is an orphan.
-    _lock: File,
+    _run_folder: RunFolder,
 }
 
 /// Packets in sandboxes while the host side drains.
@@ -128,31 +123,22 @@ impl Sandboxes {
 
     /// Creates the folder of the run.
     fn create(file: &ChainFile, host_side: ChainFile, functions: VirtualFunctions) -> Result<Sandboxes, Error> {
-        remove_orphans();
-        let folder = run_folder();
-        let failed = |e: std::io::Error| not_writable(&folder, &e);
-        // an existing folder belongs to another process
-        std::fs::DirBuilder::new().mode(0o711).create(&folder).map_err(failed)?;
-        let lock = File::open(&folder).and_then(|folder| folder.lock().map(|()| folder)).map_err(failed)?;
         let groups: Vec<PathBuf> = file.sandboxes.iter().flat_map(|own| control_groups(own).all_paths()).collect();
-        // before anything else is created that has to be removed
-        let cleanup = start_cleanup(&folder, &groups)
-            .map_err(|e| environment_error(format!("no shell can be started: {e}"), "install a shell"))?;
+        let run_folder = RunFolder::create_with_groups(0o711, &groups)?;
         Ok(Sandboxes {
             file: file.clone(),
             host_side,
             host_cpus: vec![],
             shares_cpus: false,
             receives: false,
-            folder,
+            folder: run_folder.path().to_owned(),
             notes: vec![],
             last_in_flight: Mutex::new(InFlight::new()),
             running: vec![],
             ended: vec![],
             generation: 0,
             functions,
-            _cleanup: cleanup,
-            _lock: lock,
+            _run_folder: run_folder,
         })
     }
 
@@ -270,11 +256,6 @@ impl Drop for Sandboxes {
     fn drop(&mut self) {
         instance::end(&self.running);
     }
-}
-
-/// Returns the folder of this process, which contains the sockets of its sandboxes.
-fn run_folder() -> PathBuf {
-    runtime_folder().join(format!("bondstone-{}", std::process::id()))
 }
 
 /// Checks that the CPUs of a file may be used.

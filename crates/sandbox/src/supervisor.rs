@@ -668,8 +668,9 @@ fn log_output(sandbox: &str, line: &str) {
     }
 }
 
-/// Returns text without control characters.
-fn printable(text: &str) -> String {
+/// Returns a line of another program without control characters, at most 2000 characters long.
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.replace("\n  ", "; ").chars().take(MAX_LINE).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

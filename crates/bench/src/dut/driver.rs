@@ -28,6 +28,11 @@ pub trait Driver: Sync {
         false
     }
 
+    /// Returns true if the chain file describes several hosts.
+    fn runs_hosts(&self) -> bool {
+        false
+    }
+
     /// Returns true if the device can connect the sandboxed NFs of a chain, as `switch` of a scenario.
     fn is_switch(&self) -> bool {
         false
@@ -43,7 +48,7 @@ pub trait Driver: Sync {
         false
     }
 
-    /// Returns true if Bondstone starts nothing, so that CPUs and interfaces of the device are unknown.
+    /// Returns true if the device is not on this host, so that its CPUs and interfaces are unknown.
     fn is_external(&self) -> bool {
         false
     }

@@ -6,6 +6,7 @@ pub(super) mod bondstone;
 pub(super) mod bridge;
 pub(super) mod command;
 pub(super) mod external;
+pub(super) mod hosts;
 pub(super) mod ovs;
 pub(super) mod router;
 pub(super) mod tc;

@@ -2,7 +2,7 @@
 
 use super::context::DutError;
 use super::driver::{Device, Driver};
-use super::drivers::{bondstone, bridge, command, external, ovs, router, tc, testpmd, veth_loopback, vpp};
+use super::drivers::{bondstone, bridge, command, external, hosts, ovs, router, tc, testpmd, veth_loopback, vpp};
 use super::remote::RemoteDevice;
 use super::spec::{ChainText, CustomCommands, DutSpec, Env, Forward, Ports};
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ pub static DRIVERS: &[&dyn Driver] = &[
     &tc::TcDriver,
     &command::CommandDriver,
     &external::ExternalDriver,
+    &hosts::HostsDriver,
 ];
 
 /// Returns the driver of a name in scenario files.

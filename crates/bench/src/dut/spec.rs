@@ -1,6 +1,7 @@
 //! Specification of an external device under test, as a scenario states it.
 
 use super::QUEUE_SIZE;
+use ::remote::RemoteHost;
 use config::ChainFile;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -28,15 +29,6 @@ pub struct DutSpec {
     pub interfaces: Vec<String>,
     /// Host that it runs on, if not this one.
     pub remote: Option<RemoteHost>,
-}
-
-/// A host that is reached by ssh.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteHost {
-    /// Destination as ssh takes it.
-    pub host: String,
-    /// Command that runs Bondstone there, as the remote shell takes it.
-    pub program: String,
 }
 
 /// The text of a checked chain file.

@@ -4,7 +4,7 @@ use super::MeasurementSettings;
 use crate::dut::DutSpec;
 use crate::simulated::Simulated;
 use crate::{Generator, TrafficSpec};
-use config::{ChainFile, Source};
+use config::{ChainFile, Host, Hosts, Source};
 use diagnostics::Diagnostic;
 use graph::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +109,8 @@ pub(super) fn parameter_remedy(parameters: &BTreeMap<String, String>) -> String 
     }
 }
 
-/// Reads a chain file and substitutes parameters.
+/// Reads a chain file and substitutes parameters. Of a file that describes several hosts, returns the part of the one that
+/// the generator sends to.
 pub(super) fn chain_file(
     path: &Path,
     parameters: &BTreeMap<String, String>,
@@ -132,7 +133,16 @@ pub(super) fn chain_file(
         let d = Diagnostic { file: Some(path.to_owned()), ..Diagnostic::new(problem) };
         return Err(vec![d.remedy("move large parts to separate files, such as a file of routes")]);
     }
-    ChainFile::parse(&text_with_values, path, registry)
+    match Hosts::parse(&text_with_values, path, registry)? {
+        // the generator sends to the host that receives the packets of its traffic
+        Some(Hosts { mut hosts, .. }) => Ok(hosts.swap_remove(hosts.iter().position(receives).unwrap_or(0)).part),
+        None => ChainFile::parse(&text_with_values, path, registry),
+    }
+}
+
+fn receives(host: &Host) -> bool {
+    let into = host.part.traffic.into.as_ref();
+    into.is_some_and(|into| host.part.ports.iter().any(|port| port.name == *into))
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct Reloader<'a> {
     registry: &'a Registry,
     file: PathBuf,
+    /// Host whose part of the file runs.
+    host: Option<String>,
     /// Text of the file that runs.
     text: String,
     watch: Option<Watch>,
@@ -57,7 +59,8 @@ impl<'a> Reloader<'a> {
         let file = &running.file;
         let loaded = || loaded(file, version, chains);
         let watch = watch.then(|| Watch { due: Instant::now(), loaded: loaded(), last: loaded() });
-        Reloader { registry, file: file.clone(), text: running.text.clone(), watch, has_reloaded: false, planes }
+        let host = running.host.clone();
+        Reloader { registry, file: file.clone(), host, text: running.text.clone(), watch, has_reloaded: false, planes }
     }
 
     /// Runs the control planes of the file that runs.
@@ -105,8 +108,10 @@ impl<'a> Reloader<'a> {
     ) -> Result<serde_json::Value, Refusal> {
         let path = file.unwrap_or_else(|| self.file.clone());
         let version = FileVersion::of(&path);
-        let read = ChainFile::read(&path, self.registry).map_err(|errors| runtime::Error::Input(Diagnostics(errors)));
-        let registry = self.registry;
+        let (host, registry) = (self.host.as_deref(), self.registry);
+        let read = config::read(&path, "chain file").map_err(|d| vec![d]);
+        let read = read.and_then(|text| ChainFile::parse_for(&text, &path, host, registry));
+        let read = read.map_err(|errors| runtime::Error::Input(Diagnostics(errors)));
         let reloaded = read.and_then(|new| {
             for warning in new.warnings.iter().map(ToString::to_string) {
                 tracing::warn!(target: "reload", cause = warning, "{warning}");

@@ -79,6 +79,7 @@ fn chain_files_are_valid() {
         }
         let study = root().join("scenarios/netbricks");
         if block.text.contains("[scenario]") {
+            copy(root().join("examples/hosts.toml"), scratch.path("hosts.toml")).unwrap();
             for entry in read_dir(study).unwrap().map(|entry| entry.unwrap().path()) {
                 copy(&entry, scratch.path(entry.file_name().unwrap())).unwrap();
             }

@@ -1,104 +1,39 @@
 //! Devices under test on a remote host: a network namespace with its own sshd, connected by three veth pairs.
 
-use crate::common::namespace::{Namespace, done};
+use crate::common::namespace::done;
+use crate::common::ssh::{SshHost, possible, processes_with};
 use crate::common::{LIMIT, Running, Scratch, measured};
 use rustix::process::{Pid, Signal, kill_process};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-const SSHD: &str = "/usr/sbin/sshd";
-/// Directory that sshd requires.
-const SSHD_DIR: &str = "/run/sshd";
-const PORT: u16 = 2022;
-
-/// Returns true if the requirements are met; prints what is missing.
-fn possible() -> bool {
-    let is_there =
-        |name: &str| ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].iter().any(|f| Path::new(f).join(name).exists());
-    let reason = if !rustix::process::geteuid().is_root() {
-        "needs root, for network namespaces"
-    } else if runtime::allowed_cpus().len() < 2 {
-        "needs two CPUs"
-    } else if !["ip", "unshare", "nsenter", "setpriv", "ssh", "sshd", "ssh-keygen"].iter().all(|name| is_there(name)) {
-        "needs openssh-client, openssh-server, iproute2 and util-linux"
-    } else if !Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|s| s.success()) {
-        "needs network namespaces"
-    } else {
-        return true;
-    };
-    eprintln!("skipped: {reason}");
-    false
-}
 
 /// The remote host.
 struct RemoteHost {
     scratch: Scratch,
-    sshd: Child,
-    namespace: Namespace,
-    /// Local ends of the two links of the device, and of the link for ssh.
-    local_ends: [String; 3],
-    created_sshd_dir: bool,
+    host: SshHost,
+    /// Local ends of the two links of the device.
+    local_ends: [String; 2],
 }
 
 impl RemoteHost {
     fn new() -> RemoteHost {
-        let (scratch, namespace) = (Scratch::new(), Namespace::new("far"));
-        let pid = std::process::id();
-        let name = |end: &str| format!("f{pid}{end}");
-        let [management, a, b] = ["m", "a", "b"].map(name);
-        let here = |words: &str| done(Command::new("ip").args(words.split(' ')));
-        for (near, far) in [(&management, "m0"), (&a, "d0"), (&b, "d1")] {
-            here(&format!("link add {near} type veth peer name {far} netns {}", namespace.0));
+        let scratch = Scratch::new();
+        let host = SshHost::new(&scratch, "far", 0);
+        scratch.write("ssh.conf", host.configuration());
+        let local_ends = ["a", "b"].map(|end| format!("f{}{end}", std::process::id()));
+        for (near, far) in local_ends.iter().zip(["d0", "d1"]) {
+            let here = |words: &str| done(Command::new("ip").args(words.split(' ')));
+            here(&format!("link add {near} type veth peer name {far} netns {}", host.namespace.0));
             here(&format!("link set {near} addrgenmode none up"));
         }
-        // a different network for each run
-        let net = format!("10.{}.{}", 200 + pid % 50, pid / 50 % 250);
-        here(&format!("addr add {net}.1/30 dev {management}"));
-        namespace.ip(&format!("addr add {net}.2/30 dev m0"));
-        namespace.ip("link set m0 up");
         // one is up and one is down, and this has to be restored
-        namespace.ip("link set d0 up");
-        for key in ["host", "user"] {
-            let file = scratch.path(key);
-            done(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(file));
-        }
-        let at = |name: &str| scratch.path(name).display().to_string();
-        let sshd = scratch.write(
-            "sshd.conf",
-            format!(
-                "Port {PORT}\nListenAddress {net}.2\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
-                 StrictModes no\nPermitRootLogin prohibit-password\nPasswordAuthentication no\n",
-                at("host"),
-                at("user.pub")
-            ),
-        );
-        scratch.write(
-            "ssh.conf",
-            format!(
-                "Host far\n  HostName {net}.2\n  Port {PORT}\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  \
-                 StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n  LogLevel ERROR\n",
-                at("user")
-            ),
-        );
-        let created_sshd_dir = std::fs::create_dir(SSHD_DIR).is_ok();
-        let log = std::fs::File::create(scratch.path("sshd.log")).unwrap();
-        let mut command = namespace.command(SSHD);
-        command.args(["-D", "-e", "-f"]).arg(sshd).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let sshd = command.spawn().unwrap();
-        let remote = RemoteHost { scratch, sshd, namespace, local_ends: [a, b, management], created_sshd_dir };
-        let end = Instant::now() + LIMIT;
-        while TcpStream::connect((format!("{net}.2"), PORT)).is_err() {
-            assert!(Instant::now() < end, "{}", std::fs::read_to_string(remote.scratch.path("sshd.log")).unwrap());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        remote
+        host.namespace.ip("link set d0 up");
+        RemoteHost { scratch, host, local_ends }
     }
 
     /// Returns a scenario with a device on the remote host.
     fn scenario(&self, device: &str) -> String {
-        let [a, b, _] = &self.local_ends;
+        let [a, b] = &self.local_ends;
         format!(
             "bondstone = 1\n[scenario]\ntitle = \"far\"\n[traffic]\nframes = \"64\"\nflows = 10\n[dut]\nssh = \"far\"\n\
              ports = [\"af_packet:{a}\", \"af_packet:{b}\"]\nprogram = {:?}\n{device}\n",
@@ -118,9 +53,9 @@ impl RemoteHost {
 
     /// Returns interfaces with flags and addresses, routes, forwarding settings and processes of both hosts.
     fn state(&self) -> Vec<String> {
-        let mut all: Vec<String> = self.namespace.ip("-o link").lines().map(str::to_owned).collect();
-        all.extend(self.namespace.ip("route show table all").lines().map(str::to_owned));
-        let forwards = done(self.namespace.command("cat").arg("/proc/sys/net/ipv4/ip_forward"));
+        let mut all: Vec<String> = self.host.namespace.ip("-o link").lines().map(str::to_owned).collect();
+        all.extend(self.host.namespace.ip("route show table all").lines().map(str::to_owned));
+        let forwards = done(self.host.namespace.command("cat").arg("/proc/sys/net/ipv4/ip_forward"));
         all.push(String::from_utf8(forwards.stdout).unwrap());
         let mut here: Vec<_> = std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|e| e.file_name()).collect();
         here.sort();
@@ -148,32 +83,17 @@ impl RemoteHost {
 
 impl Drop for RemoteHost {
     fn drop(&mut self) {
-        let _ = self.sshd.kill();
-        let _ = self.sshd.wait();
         // the kernel would delete them later
         for near in &self.local_ends {
             let _ = Command::new("ip").args(["link", "del", near]).output();
-        }
-        if self.created_sshd_dir {
-            let _ = std::fs::remove_dir(SSHD_DIR);
         }
     }
 }
 
 /// Returns the processes of a device: agents and cleanup processes.
 fn processes() -> Vec<(i32, String)> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let all = all.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
-    let line = |pid| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        Some(String::from_utf8_lossy(&line).replace('\0', " "))
-    };
-    let all = all.filter_map(|pid| Some((pid, line(pid)?)));
-    let own = env!("CARGO_BIN_EXE_bondstone");
-    all.filter(|(_, line): &(i32, String)| {
-        line.contains(&format!("{own} dut-agent")) || line.contains("/proc/$1/ns/net")
-    })
-    .collect()
+    let agent = format!("{} dut-agent", env!("CARGO_BIN_EXE_bondstone"));
+    processes_with(|line| line.contains(&agent) || line.contains("/proc/$1/ns/net"))
 }
 
 /// Measures devices of a remote host: the result has its environment, and its state is restored.
@@ -251,7 +171,7 @@ fn returns_interfaces_after_sigkill() {
         let device = "kind = \"router\"\ninterfaces = [\"d0\", \"d1\"]";
         let mut running = Running::start(&mut remote.bench(device, "quick,final=60s,sum=600s"));
         running.wait_for("the generator", |line| line.contains("generator on CPU"));
-        assert!(!remote.namespace.ip("-o link").contains("d0@"), "the interface was not moved");
+        assert!(!remote.host.namespace.ip("-o link").contains("d0@"), "the interface was not moved");
         if kill_agent {
             // the command line of sshd's shell contains the same words
             for (pid, _) in processes().into_iter().filter(|(_, line)| line.ends_with("dut-agent ")) {

@@ -27,6 +27,7 @@ mod far;
 mod firewall_stateful;
 mod fpm;
 mod generators;
+mod hosts;
 mod images;
 mod inspection;
 mod kernel_routes;

@@ -20,11 +20,30 @@ pub(super) struct Checker<'a> {
     pub(super) faulty: BTreeSet<String>,
     /// True after an error of a path or an edge: others may then seem to lack a start or an end.
     pub(super) incomplete: bool,
+    /// Place of the host whose part is checked, if the file describes several hosts.
+    pub(super) part: Option<Part>,
+}
+
+/// The place of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// This machine.
+    Here,
+    /// Another machine, whose files are not checked.
+    Elsewhere,
 }
 
 impl<'a> Checker<'a> {
     pub(super) fn new(source: Source<'a>, registry: &'a Registry) -> Self {
-        Checker { source, registry, errors: vec![], warnings: vec![], faulty: BTreeSet::new(), incomplete: false }
+        Checker {
+            source,
+            registry,
+            errors: vec![],
+            warnings: vec![],
+            faulty: BTreeSet::new(),
+            incomplete: false,
+            part: None,
+        }
     }
 
     /// Records an error.

@@ -1,6 +1,6 @@
 //! Builds hops from paths and edges.
 
-use super::checker::{Checker, Errors};
+use super::checker::{Checker, Errors, Part};
 use crate::device::Device;
 use crate::file::{self, File, OnPanic};
 use crate::plan::{Chain, ChainFile, Edge, Link, NfConfig, Port, ServiceClass, Spreading, Start};
@@ -119,10 +119,11 @@ impl<'a> Builder<'a> {
             let traffic = file.traffic.as_ref().map(|t| t.get_ref().clone()).unwrap_or_default();
             let edge = |edge: &file::Edge| Edge { from: edge.from.get_ref().clone(), to: edge.to.get_ref().clone() };
             let edge_names = file.edge.iter().map(edge).collect();
-            let (file, text) = Default::default();
+            let (file, text, host) = Default::default();
             return Ok(ChainFile {
                 file,
                 text,
+                host,
                 clock,
                 copies: None,
                 max_frame,
@@ -607,6 +608,10 @@ impl<'a> Builder<'a> {
             if port.received_from && port.sent_to {
                 let remedy = "declare a second port for the output, such as device = \"pcap:out.pcap\"";
                 self.checker.error(span, written.device.get_ref(), "this capture would be read and written", remedy);
+            } else if self.checker.part.is_some() && !Path::new(name).is_absolute() {
+                let problem = "this capture is a file of the host, and its path is relative";
+                self.checker.error(span, written.device.get_ref(), problem, "write an absolute path");
+            } else if self.checker.part == Some(Part::Elsewhere) {
             } else if port.received_from && !path.is_file() {
                 let shown = path.display().to_string();
                 self.checker.error(

@@ -24,7 +24,7 @@ const MAX_NAME: usize = 32;
 type Members = BTreeMap<String, (String, Isolation)>;
 
 /// Returns the NF of a path element or an end of an edge.
-fn nf_of(element: &str) -> &str {
+pub(super) fn nf_of(element: &str) -> &str {
     element.split([':', '.']).next().unwrap_or_default()
 }
 

@@ -3,7 +3,7 @@
 use super::tools::{PassthroughDevice, Tools, passthrough_devices, unique_name};
 use crate::cleanup::start_cleanup;
 use crate::confinement::cgroup::{ControlGroups, Limits};
-use crate::error::environment_error;
+use crate::error::{environment_error, not_writable};
 use crate::launch::LaunchSpec;
 use crate::supervisor::{self, ProcessState, SupervisedProcess, Supervisor};
 use crate::vm;
@@ -61,11 +61,6 @@ pub(super) struct Common<'a> {
 /// Returns the control groups of a sandbox, which are not created.
 pub(super) fn control_groups(sandbox: &Sandbox) -> ControlGroups {
     ControlGroups::plan(&unique_name(sandbox), sandbox.isolation == Isolation::Container)
-}
-
-/// Returns the error for a path that cannot be written.
-pub(super) fn not_writable(path: &Path, e: &std::io::Error) -> Error {
-    environment_error(format!("{}: {e}", path.display()), "allow this user to write there")
 }
 
 impl Common<'_> {

@@ -1,19 +1,16 @@
 //! The agent: runs a device for Bondstone on another host. Its client is [`super::connection`].
 
-use super::connection::KEEP_ALIVE_INTERVAL;
-use super::message::{Hello, MAX_MESSAGE_BYTES, Request, Response, StartRequest};
+use super::message::{Request, Response, StartRequest};
 use crate::dut::context::{Description, DutContext, DutError};
 use crate::dut::process::remove_leftovers;
 use crate::dut::registry;
 use crate::environment;
-use std::io::{self, BufRead, Read, Write};
+use ::remote::{CLIENT_TIMEOUT, Hello, MAX_REQUEST_BYTES, read_line, write_message};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Time without a request after which the client is considered dead.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs the device that a client requests on standard input until the input is closed, then removes everything that was
 /// created for it.
@@ -21,8 +18,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// # Errors
 /// If standard output is closed.
 pub fn agent() -> io::Result<()> {
-    const _: () = assert!(CLIENT_TIMEOUT.as_secs() > 3 * KEEP_ALIVE_INTERVAL.as_secs());
-    send(&Hello { bondstone: env!("CARGO_PKG_VERSION").to_owned() })?;
+    send(&Hello::own())?;
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, requests) = mpsc::channel();
     let last_request = Arc::new(Mutex::new(Instant::now()));
@@ -38,11 +34,7 @@ pub fn agent() -> io::Result<()> {
 }
 
 fn send(message: &impl serde::Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    let mut out = io::stdout().lock();
-    out.write_all(&line)?;
-    out.flush()
+    write_message(&mut io::stdout().lock(), message)
 }
 
 /// Returns the next request that needs a response; none once the client is gone.
@@ -69,9 +61,7 @@ fn watch_client(stop: &AtomicBool, last_request: &Mutex<Instant>) {
 fn read_requests(to: &Sender<Request>, stop: &AtomicBool, last_request: &Mutex<Instant>) {
     let mut from = io::stdin().lock();
     loop {
-        let mut line = vec![];
-        let complete = from.by_ref().take(MAX_MESSAGE_BYTES).read_until(b'\n', &mut line).is_ok_and(|n| n > 0);
-        let request = serde_json::from_slice(&line).ok().filter(|_| complete);
+        let request = read_line(&mut from, MAX_REQUEST_BYTES).and_then(|line| serde_json::from_slice(&line).ok());
         let Some(request) = request else {
             stop.store(true, Ordering::Relaxed);
             return;
@@ -107,7 +97,7 @@ fn run(start: StartRequest, requests: &Receiver<Request>, stop: &AtomicBool) -> 
         chain.folder = context.path("files");
         let folder = &chain.folder;
         std::fs::create_dir(folder)
-            .and_then(|()| start.write_files(folder))
+            .and_then(|()| start.files.write(folder))
             .map_err(|e| context.file_error(folder, &e))?;
     }
     let mut device = registry::device(&name, &spec)?;

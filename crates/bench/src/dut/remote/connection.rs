@@ -1,26 +1,22 @@
 //! The connection to the agent on a remote host.
 
-use super::message::{Hello, MAX_MESSAGE_BYTES, Request, Response};
+use super::message::{Request, Response};
 use crate::dut::context::{DutContext, DutError};
 use crate::dut::process::{CommandLine, Program};
-use crate::dut::spec::RemoteHost;
-use std::io::{BufRead, BufReader, Read, Write};
+use ::remote::{
+    CONNECT_TIMEOUT, Hello, KEEP_ALIVE_INTERVAL, MAX_REQUEST_BYTES, RemoteHost, SAME_VERSION, read_line, write_message,
+};
+use std::io::BufReader;
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval of [`Request::KeepAlive`].
-pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which the stop condition of a disturbance is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// Environment variable that names an ssh configuration file instead of the user's.
-const SSH_CONFIG_VARIABLE: &str = "BONDSTONE_SSH_CONFIG";
-const SAME_VERSION: &str = "install the same version of Bondstone on both hosts";
 
 /// A connection to the agent. Dropping it stops the remote device and waits for that.
 pub(crate) struct AgentConnection {
@@ -32,7 +28,7 @@ pub(crate) struct AgentConnection {
 
 struct Streams {
     to: Arc<Mutex<Option<ChildStdin>>>,
-    from: Receiver<String>,
+    from: Receiver<Vec<u8>>,
 }
 
 /// Locks a mutex; a poisoned one is still consistent.
@@ -46,15 +42,8 @@ impl AgentConnection {
     /// # Errors
     /// If ssh fails, or the version of the agent differs.
     pub(crate) fn open(context: &mut DutContext, remote: &RemoteHost) -> Result<(Program, AgentConnection), DutError> {
-        let RemoteHost { host, program } = remote;
-        let mut command = CommandLine::new("ssh").args(["-T", "-x", "-a", "-o", "BatchMode=yes"]);
-        // detect an interrupted network
-        let keep_alive = ["-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6"];
-        command = command.args(keep_alive);
-        if let Ok(file) = std::env::var(SSH_CONFIG_VARIABLE) {
-            command = command.args(["-F".to_owned(), file]);
-        }
-        let command = command.args(["--", host, &format!("{program} dut-agent")]);
+        let host = &remote.host;
+        let command = CommandLine::new("ssh").args(remote.ssh_arguments("dut-agent"));
         let (ssh, to, from) = Program::start_piped(context, "ssh", command)?;
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || read_lines(from, &sender));
@@ -73,19 +62,12 @@ impl AgentConnection {
         // the error output of ssh may arrive after the end of its standard output
         std::thread::sleep(Duration::from_millis(if first.is_err() { 100 } else { 0 }));
         let tail = ssh.output_tail();
-        let hello = first.ok().and_then(|first| serde_json::from_str::<Hello>(&first).ok());
+        let hello = first.ok().and_then(|first| serde_json::from_slice::<Hello>(&first).ok());
         let Some(hello) = hello else {
-            let remedy = format!(
-                "check that `ssh -o BatchMode=yes {host} {program} --version` works without a prompt, or set the path \
-                 of Bondstone there: program = \"...\""
-            );
-            return Err(context.error(format!("cannot run Bondstone on {host}: {tail}"), remedy));
+            let problem = format!("cannot run Bondstone on {host}: {tail}");
+            return Err(context.error(problem, remote.start_remedy()));
         };
-        let version = env!("CARGO_PKG_VERSION");
-        if hello.bondstone != version {
-            let problem = format!("the version of Bondstone is {version} here and {} on {host}", hello.bondstone);
-            return Err(context.error(problem, SAME_VERSION));
-        }
+        hello.check(host).map_err(|problem| context.error(problem, SAME_VERSION))?;
         Ok((ssh, connection))
     }
 
@@ -124,7 +106,7 @@ impl AgentConnection {
             }
             match streams.from.recv_timeout(POLL_INTERVAL) {
                 Ok(line) => {
-                    return match serde_json::from_str(&line) {
+                    return match serde_json::from_slice(&line) {
                         Ok(Response::Failed { problem, remedy }) => {
                             Err(error(format!("on {}: {problem}", self.host), &remedy))
                         }
@@ -149,22 +131,11 @@ impl Drop for AgentConnection {
 }
 
 fn write(to: &Mutex<Option<ChildStdin>>, request: &Request) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    let mut to = lock(to);
-    let to = to.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-    to.write_all(&line)?;
-    to.flush()
+    write_message(lock(to).as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?, request)
 }
 
 /// Forwards every line until the stream ends.
-fn read_lines(from: ChildStdout, to: &Sender<String>) {
+fn read_lines(from: ChildStdout, to: &Sender<Vec<u8>>) {
     let mut from = BufReader::new(from);
-    loop {
-        let mut line = String::new();
-        match from.by_ref().take(MAX_MESSAGE_BYTES).read_line(&mut line) {
-            Ok(1..) if to.send(line).is_ok() => {}
-            _ => return,
-        }
-    }
+    while read_line(&mut from, MAX_REQUEST_BYTES).is_some_and(|line| to.send(line).is_ok()) {}
 }

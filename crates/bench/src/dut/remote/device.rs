@@ -5,9 +5,10 @@ use super::message::{Request, Response, StartRequest};
 use crate::dut::context::{DutContext, DutError};
 use crate::dut::driver::Device;
 use crate::dut::network::Attachment;
-use crate::dut::spec::{DutSpec, RemoteHost};
+use crate::dut::spec::DutSpec;
 use crate::dut::started::StartedDevice;
 use crate::trial::{Disturbance, DisturbanceReport};
+use ::remote::RemoteHost;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

@@ -1,13 +1,14 @@
 //! `[dut]`.
 
 use super::{Checker, MAX_ITEMS, check_traffic};
-use crate::dut::{ChainText, CustomCommands, Driver, DutSpec, Env, Forward, Ports, RemoteHost, registry};
+use crate::dut::{ChainText, CustomCommands, Driver, DutSpec, Env, Forward, Ports, registry};
 use crate::scenario::cells::{self, CellDut};
 use crate::scenario::file;
 use crate::simulated::Simulated;
 use crate::traffic_spec::TrafficSpec;
 use config::ChainFile;
 use diagnostics::Diagnostic;
+use remote::RemoteHost;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use toml::{Spanned, Value};
@@ -16,8 +17,6 @@ use toml::{Spanned, Value};
 const MAX_PORTS: usize = 8;
 /// Longest name of an interface, bytes (IFNAMSIZ without the terminator).
 const MAX_INTERFACE_BYTES: usize = 15;
-/// Longest ssh destination, bytes.
-const MAX_HOST_BYTES: usize = 255;
 /// Largest CPU number.
 const MAX_CPU: usize = 1023;
 
@@ -125,6 +124,7 @@ impl Checker<'_> {
                 }
                 (None, Some(chain)) => {
                     self.reject_external_keys(device);
+                    self.check_hosts(device, None, Some(&chain))?;
                     return self.check_traffic(&chain, traffic).then(|| CellDut::InProcess(Box::new(chain)));
                 }
                 (None, None) => {
@@ -147,6 +147,7 @@ impl Checker<'_> {
         traffic: &TrafficSpec,
         used: &mut Used,
     ) -> Option<CellDut> {
+        self.check_hosts(device, Some(driver), chain.as_ref())?;
         let spec = self.spec(device, driver, chain.as_ref(), parameters, used)?;
         if traffic.is_bidirectional() && spec.ports.count() < 2 {
             self.errors_elsewhere.push(crate::dut::single_port_error(&spec.ports.to_string(), None));
@@ -157,6 +158,24 @@ impl Checker<'_> {
             None => self.default_chain()?,
         };
         self.check_traffic(&file, traffic).then(|| CellDut::External(Box::new((spec, file))))
+    }
+
+    /// Checks that a chain that describes several hosts, and no other, has the driver for that.
+    fn check_hosts(
+        &mut self,
+        device: &file::Dut,
+        driver: Option<&dyn Driver>,
+        chain: Option<&ChainFile>,
+    ) -> Option<()> {
+        let runs_hosts = driver.is_some_and(|driver| driver.runs_hosts());
+        let chain = chain.filter(|chain| chain.host.is_some() != runs_hosts);
+        let (Some(_), Some(written)) = (chain, &device.chain) else { return Some(()) };
+        let (problem, remedy) = match runs_hosts {
+            true => ("describes no hosts", "add [host.NAME], or set kind = \"bondstone\""),
+            false => ("describes several hosts", "set kind = \"hosts\" and the ports of the generator"),
+        };
+        self.error(written.span(), written.get_ref(), problem, remedy);
+        None
     }
 
     /// Returns the driver of `kind`.
@@ -368,13 +387,11 @@ impl Checker<'_> {
                 return None;
             }
             Some(written) => self.substitute(written, parameters, used)?,
-            None => "bondstone".to_owned(),
+            None => RemoteHost::PROGRAM.to_owned(),
         };
         let Some(written) = &device.ssh else { return Some(None) };
         let host = self.substitute(written, parameters, used)?;
-        // ssh would take a leading dash for an option
-        let is_host = (1..=MAX_HOST_BYTES).contains(&host.len()) && !host.starts_with('-');
-        if !is_host || host.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        if !RemoteHost::is_valid(&host) {
             self.error(written.span(), &host, "invalid host", "write ssh = \"root@HOST\", as ssh takes it");
             return None;
         }

@@ -16,6 +16,7 @@ pub(crate) mod page;
 pub(crate) mod peer;
 mod running;
 pub(crate) mod sandboxed_run;
+pub(crate) mod ssh;
 pub(crate) mod tenants;
 pub(crate) mod traffic;
 
