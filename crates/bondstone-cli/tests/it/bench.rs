@@ -671,7 +671,11 @@ fn counts_packets_by_vnf() {
         let flows = (300 * count).to_string();
         let all = documents(&bench(&scratch, chain, &[&SHORT[..], &["--frames", "64", "--flows", &flows]].concat()));
         let [result] = &all[..] else { panic!("{} results", all.len()) };
-        assert_lost_only_drops(result, u64::from(count - 3), u64::from(count));
+        // chains of different VNFs reorder packets
+        for t in &result.trials {
+            assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
+            assert_eq!((t.intended, t.duplicate, t.corrupt), (2000, 0, 0));
+        }
         let vnfs = &result.latency[0].vnfs;
         assert_eq!(vnfs.len(), count as usize);
         let seconds: f64 = result.trials.iter().map(|t| t.duration_s).sum();
