@@ -678,15 +678,19 @@ fn counts_packets_by_vnf() {
         }
         let vnfs = &result.latency[0].vnfs;
         assert_eq!(vnfs.len(), count as usize);
-        let seconds: f64 = result.trials.iter().map(|t| t.duration_s).sum();
+        // latency is that of three trials; those with host interference are repeated
+        let seconds: f64 = result.trials.iter().take(3).map(|t| t.duration_s).sum();
         let counts: Vec<u64> = vnfs.iter().map(|vnf| (vnf.received_pps * seconds).round() as u64).collect();
         let received: u64 = result.trials.iter().map(|t| t.received).sum();
-        assert_eq!(counts.iter().sum::<u64>(), received, "{counts:?}");
+        assert!(counts.iter().sum::<u64>() <= received, "{counts:?}");
         let of_vnfs = &counts[count as usize - 3..];
         if count == 4 {
             assert_eq!((counts[0], vnfs[0].p50_ns), (0, None));
         }
-        if result.trials.iter().all(|t| is_quiet(t) && t.unsent == 0) {
+        if result.trials.len() == 3 {
+            assert_eq!(counts.iter().sum::<u64>(), received, "{counts:?}");
+        }
+        if result.trials.len() == 3 && result.trials.iter().all(|t| is_quiet(t) && t.unsent == 0) {
             // flows have turns, and a trial may begin with any
             let even = received / 3;
             let off = 2 * result.trials.len() as u64;
