@@ -671,18 +671,26 @@ fn counts_packets_by_vnf() {
         let flows = (300 * count).to_string();
         let all = documents(&bench(&scratch, chain, &[&SHORT[..], &["--frames", "64", "--flows", &flows]].concat()));
         let [result] = &all[..] else { panic!("{} results", all.len()) };
-        assert_lost_only_drops(result, u64::from(count - 3), u64::from(count));
+        // chains of different VNFs reorder packets
+        for t in &result.trials {
+            assert_eq!((t.sent + t.unsent, t.received + t.lost), (t.intended, t.sent));
+            assert_eq!((t.intended, t.duplicate, t.corrupt), (2000, 0, 0));
+        }
         let vnfs = &result.latency[0].vnfs;
         assert_eq!(vnfs.len(), count as usize);
-        let seconds: f64 = result.trials.iter().map(|t| t.duration_s).sum();
+        // latency is that of three trials; those with host interference are repeated
+        let seconds: f64 = result.trials.iter().take(3).map(|t| t.duration_s).sum();
         let counts: Vec<u64> = vnfs.iter().map(|vnf| (vnf.received_pps * seconds).round() as u64).collect();
         let received: u64 = result.trials.iter().map(|t| t.received).sum();
-        assert_eq!(counts.iter().sum::<u64>(), received, "{counts:?}");
+        assert!(counts.iter().sum::<u64>() <= received, "{counts:?}");
         let of_vnfs = &counts[count as usize - 3..];
         if count == 4 {
             assert_eq!((counts[0], vnfs[0].p50_ns), (0, None));
         }
-        if result.trials.iter().all(|t| is_quiet(t) && t.unsent == 0) {
+        if result.trials.len() == 3 {
+            assert_eq!(counts.iter().sum::<u64>(), received, "{counts:?}");
+        }
+        if result.trials.len() == 3 && result.trials.iter().all(|t| is_quiet(t) && t.unsent == 0) {
             // flows have turns, and a trial may begin with any
             let even = received / 3;
             let off = 2 * result.trials.len() as u64;
