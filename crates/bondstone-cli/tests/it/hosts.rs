@@ -67,7 +67,7 @@ impl Lab {
         server.configure("s0", &["10.9.2.2/24"]);
         client.ip("route add default via 10.9.1.1");
         server.ip("route add default via 10.9.2.1");
-        scratch.write("ssh.conf", [a.configuration(), b.configuration()].concat());
+        scratch.write("ssh.conf", [&a, &b].map(SshHost::configuration).concat());
         Lab { scratch, a, b, client, _server: server }
     }
 
