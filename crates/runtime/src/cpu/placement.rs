@@ -1,6 +1,6 @@
 //! Placement: the CPUs on which chains run.
 
-use super::topology::{Topology, node_of_device};
+use super::topology::{Topology, node_of_device, node_of_interface};
 use crate::pci;
 use config::{Chain, ChainFile, Clock, Start};
 use graph::Spread;
@@ -139,11 +139,12 @@ fn preferred_node(
 ) -> Option<(usize, String)> {
     let device = |port: usize| {
         let port = file.ports.get(port)?;
-        let address = match port.device.virtual_function() {
-            Some(function) => pci::resolve_address(sys, &function.physical)?,
-            None => port.device.pci_address()?.to_owned(),
+        let node = match (port.device.virtual_function(), port.device.scheme_and_target()) {
+            (Some(function), _) => node_of_device(sys, &pci::resolve_address(sys, &function.physical)?),
+            (None, Some(("af_packet" | "af_xdp", interface))) => node_of_interface(sys, interface),
+            _ => node_of_device(sys, port.device.pci_address()?),
         };
-        Some((node_of_device(sys, &address)?, format!("port {}", port.name)))
+        Some((node?, format!("port {}", port.name)))
     };
     let first = match chain.from {
         Start::Port(port) => device(port),

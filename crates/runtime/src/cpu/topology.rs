@@ -83,7 +83,18 @@ impl Topology {
 /// Returns the NUMA node of a PCI device, if known.
 #[must_use]
 pub fn node_of_device(sys: &Path, address: &str) -> Option<usize> {
-    read_to_string(sys.join("bus/pci/devices").join(address).join("numa_node")).ok()?.trim().parse().ok()
+    read_node(&sys.join("bus/pci/devices").join(address))
+}
+
+/// Returns the NUMA node of the device of a network interface, if known.
+pub(super) fn node_of_interface(sys: &Path, name: &str) -> Option<usize> {
+    let device = sys.join("class/net").join(name).join("device");
+    // a virtio device has none, but its PCI device above it
+    read_node(&device).or_else(|| read_node(&device.join("..")))
+}
+
+fn read_node(folder: &Path) -> Option<usize> {
+    read_to_string(folder.join("numa_node")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -119,6 +130,9 @@ mod tests {
         }
         put("bus/pci/devices/0000:01:00.0/numa_node", "1\n");
         put("bus/pci/devices/0000:02:00.0/numa_node", "-1\n");
+        put("class/net/eth0/device/numa_node", "1\n");
+        put("class/net/eth1/device/vendor", "0x1af4\n");
+        put("class/net/eth1/numa_node", "0\n");
         let t = Topology::at(&sys);
         assert_eq!((t.node_of(5), t.node_of(6), t.node_of(8)), (Some(0), Some(1), None));
         assert_eq!((t.distance(0, 1), t.distance(1, 1), t.distance(7, 8)), (21, 10, 10));
@@ -128,6 +142,8 @@ mod tests {
         );
         assert_eq!(node_of_device(&sys, "0000:01:00.0"), Some(1));
         assert_eq!((node_of_device(&sys, "0000:02:00.0"), node_of_device(&sys, "none")), (None, None));
+        let of_interfaces = ["eth0", "eth1", "eth2"].map(|name| node_of_interface(&sys, name));
+        assert_eq!(of_interfaces, [Some(1), Some(0), None]);
         std::fs::remove_dir_all(&sys).unwrap();
         assert_eq!(Topology::at(&sys).nodes, BTreeMap::from([(0, vec![])]));
     }
