@@ -146,6 +146,11 @@ impl Session<'_> {
                     self.report(failure, errors);
                 }
             }
+            if self.connections[n].state == State::Stopping {
+                self.report(self.connections[n].failure(), errors);
+            } else if was_running && errors.is_empty() && self.connections[n].summary.is_none() {
+                errors.push(format!("host {}: the run has ended without a summary", self.hosts.hosts[n].name));
+            }
         }
     }
 

@@ -34,9 +34,12 @@ impl RemoteHost {
     /// interrupted network within 30 s.
     #[must_use]
     pub fn ssh_arguments(&self, command: &str) -> Vec<String> {
-        let options = ["BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=6"];
+        // not by a shared connection, which has options of its own and may outlive this one
+        let shared = "ControlPath=none";
+        let alive = ["ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=6"];
+        let options = ["BatchMode=yes", shared].into_iter().chain(alive);
         let config = std::env::var(SSH_CONFIG_VARIABLE).ok().map(|file| ["-F".to_owned(), file]);
-        let fixed = ["-T", "-x", "-a"].into_iter().chain(options.into_iter().flat_map(|option| ["-o", option]));
+        let fixed = ["-T", "-x", "-a"].into_iter().chain(options.flat_map(|option| ["-o", option]));
         let all = fixed.map(str::to_owned).chain(config.into_iter().flatten());
         all.chain(["--".to_owned(), self.host.clone(), format!("{} {command}", self.program)]).collect()
     }

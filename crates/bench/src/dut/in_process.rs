@@ -104,8 +104,10 @@ impl InProcessDut {
         let trace_one_in = input.trace_one_in.map(|every| every.div_ceil(source.probe_interval()));
         let input = &TrialInput { trace_one_in, ..input.clone() };
         let traces = trace_one_in.map(|every| self.chains.trace_probes(every));
-        let mut output = self.generator.trial(&self.chains, source, further, input)?;
-        output.anatomy = traces.map(|traces| Anatomy::of(&self.generator.take_probe_times(), &traces.end()));
+        let output = self.generator.trial(&self.chains, source, further, input);
+        let records = traces.map(|traces| traces.end());
+        let mut output = output?;
+        output.anatomy = records.map(|records| Anatomy::of(&self.generator.take_probe_times(), &records));
         Ok(output)
     }
 

@@ -65,7 +65,7 @@ pub(super) enum Event {
     Lost(usize),
 }
 
-/// Why a run ends before its time.
+/// Reason for the early end of a run.
 pub(super) enum Failure {
     Interrupted,
     /// Problem, remedy and exit status.

@@ -28,14 +28,14 @@ struct LinkSummary<'a> {
     name: &'a str,
     from: &'a str,
     to: &'a str,
-    /// Packets that the first host sent.
-    sent: u64,
-    /// Packets that the second host received.
-    received: u64,
-    /// Packets sent and not received.
-    lost: u64,
-    /// Packets received and not sent by the first host, such as those of the kernel.
-    foreign: u64,
+    /// Packets that the first host sent; none if it has no summary.
+    sent: Option<u64>,
+    /// Packets that the second host received; none if it has no summary.
+    received: Option<u64>,
+    /// By how many packets fewer were received than sent.
+    lost: Option<u64>,
+    /// By how many packets more were received than sent, such as those of the kernel.
+    foreign: Option<u64>,
 }
 
 /// Returns true if every packet is accounted for; the counts may be any numbers.
@@ -64,9 +64,11 @@ impl<'a> HostsSummary<'a> {
         let port = &port;
         let links = hosts.links.iter().flat_map(|link| {
             link.crossings().map(move |(from, to)| {
-                let sent = port(from, &link.name).map_or(0, |port| port.sent);
-                let received = port(to, &link.name).map_or(0, |port| port.received);
-                let (lost, foreign) = (sent.saturating_sub(received), received.saturating_sub(sent));
+                let sent = port(from, &link.name).map(|port| port.sent);
+                let received = port(to, &link.name).map(|port| port.received);
+                let both = sent.zip(received);
+                let lost = both.map(|(sent, received)| sent.saturating_sub(received));
+                let foreign = both.map(|(sent, received)| received.saturating_sub(sent));
                 LinkSummary { name: &link.name, from, to, sent, received, lost, foreign }
             })
         });
@@ -104,7 +106,7 @@ impl<'a> HostsSummary<'a> {
         }
         let mut links = Table::new(&["link", "from", "to", "sent", "received", "lost", "foreign"]);
         for LinkSummary { name, from, to, sent, received, lost, foreign } in &self.links {
-            let counts = [*sent, *received, *lost, *foreign].map(count);
+            let counts = [*sent, *received, *lost, *foreign].map(|n| n.map_or_else(|| "-".to_owned(), count));
             links.row([name, from, to].into_iter().map(|text| (*text).to_owned()).chain(counts));
         }
         out += &format!("\n{totals}\n{links}\n");
@@ -132,15 +134,15 @@ mod tests {
     fn counts_links_and_does_not_trust_hosts() {
         let hosts = Hosts::parse(FILE, Path::new("two.toml"), &nf::registry()).unwrap().unwrap();
         let boxed = |summary: Option<&Summary>| summary.cloned().map(Box::new);
-        let of = |a: Option<&Summary>, b: Option<&Summary>| -> (bool, Vec<u64>, String) {
+        let of = |a: Option<&Summary>, b: Option<&Summary>| -> (bool, [Option<u64>; 4], String) {
             let all = HostsSummary::of(Path::new("two.toml"), &hosts, vec![boxed(a), boxed(b)], vec![]);
             let LinkSummary { name, from, to, sent, received, lost, foreign } = all.links[0];
             assert_eq!((all.links.len(), name, from, to), (1, "wire", "a", "b"));
-            (all.is_sound(), vec![sent, received, lost, foreign], all.text(|summary| summary.file.clone()))
+            (all.is_sound(), [sent, received, lost, foreign], all.text(|summary| summary.file.clone()))
         };
         let (a, b) = (summary(100, 100, [0, 100]), summary(97, 97, [97, 0]));
         let (sound, counts, text) = of(Some(&a), Some(&b));
-        assert_eq!((sound, counts), (true, vec![100, 97, 3, 0]));
+        assert_eq!((sound, counts), (true, [100, 97, 3, 0].map(Some)));
         assert!(text.contains("host a (a)") && !text.contains('\u{1b}'), "{text}");
         // it reports that it is balanced
         let invalid = Summary { totals: Totals { received: u64::MAX, created: 2, ..a.totals }, ..b.clone() };
@@ -148,6 +150,6 @@ mod tests {
         let failed = Summary { errors: vec!["x\ny".to_owned()], ..b };
         assert!(!of(Some(&a), Some(&failed)).0);
         let (_, counts, text) = of(None, Some(&summary(5, 5, [5, 0])));
-        assert!(counts == [0, 5, 0, 5] && text.contains("no summary"), "{text}");
+        assert!(counts == [None, Some(5), None, None] && text.contains("no summary"), "{text}");
     }
 }

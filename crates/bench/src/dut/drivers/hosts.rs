@@ -7,6 +7,12 @@ use crate::dut::network::Attachment;
 use crate::dut::process::{CommandLine, Program};
 use crate::dut::spec::{ChainText, DutSpec, Ports};
 use crate::dut::started::StartedDevice;
+use std::time::Duration;
+
+/// Longest start, which waits for one host after the other.
+const START_TIMEOUT: Duration = Duration::from_mins(5);
+/// Longest end, in which the runs on the hosts stop.
+const STOP_TIMEOUT: Duration = Duration::from_mins(2);
 
 pub(crate) struct HostsDriver;
 
@@ -54,8 +60,10 @@ impl Device for HostsDevice {
         // its messages tell the start, whatever the settings of this process are
         let arguments = ["run", &file.display().to_string(), "--log-to", "stderr", "--log-level", "info"];
         let command = CommandLine::new(program).args(arguments);
-        let mut program = Program::start(context, "bondstone", command)?;
-        program.wait_until(context, "all hosts", |p| p.output_tail().contains(" hosts are ready"))?;
+        let mut program = Program::start(context, "bondstone", command)?.with_terminate_timeout(STOP_TIMEOUT);
+        // lines of hosts begin with their names
+        let is_ready = |line: &str| line.starts_with("note: all ") && line.ends_with(" hosts are ready");
+        program.wait_within(START_TIMEOUT, context, "all hosts", |p| p.output_since(0).lines().any(is_ready))?;
         context.record(chain.text.clone());
         let version = Some(env!("CARGO_PKG_VERSION").to_owned());
         let remarks = vec!["runs on other hosts".to_owned()];

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Time limit of [`Program::wait_until`].
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 const STARTUP_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL, unless another is set.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(3);
 const TERMINATE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Output that is shown when a program fails, bytes.
@@ -24,6 +24,7 @@ pub(crate) struct Program {
     name: String,
     child: Child,
     log: PathBuf,
+    terminate_timeout: Duration,
     // dropped after the process is terminated
     container: Option<Container>,
 }
@@ -42,7 +43,17 @@ impl Program {
         let mut command = command.killed_with_parent().in_process_group();
         let child = command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr).spawn();
         let child = child.map_err(|e| context.program_error(&program, &e))?;
-        Ok(Program { name: name.to_owned(), child, log, container: None })
+        Ok(Program::new(name, child, log))
+    }
+
+    fn new(name: &str, child: Child, log: PathBuf) -> Program {
+        Program { name: name.to_owned(), child, log, terminate_timeout: TERMINATE_TIMEOUT, container: None }
+    }
+
+    /// Sets the time between SIGTERM and SIGKILL.
+    pub(crate) fn with_terminate_timeout(mut self, timeout: Duration) -> Program {
+        self.terminate_timeout = timeout;
+        self
     }
 
     /// Starts a command and returns its standard input and output; its standard error is written to a file in the work
@@ -65,7 +76,7 @@ impl Program {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(context.error("has no standard input and output", "report a bug in Bondstone"));
         };
-        Ok((Program { name: name.to_owned(), child, log, container: None }, stdin, stdout))
+        Ok((Program::new(name, child, log), stdin, stdout))
     }
 
     /// Sets the container that the program runs in.
@@ -142,13 +153,27 @@ impl Program {
         &mut self,
         context: &DutContext,
         event: &str,
+        ready: impl FnMut(&Program) -> bool,
+    ) -> Result<(), DutError> {
+        self.wait_within(STARTUP_TIMEOUT, context, event, ready)
+    }
+
+    /// As [`wait_until`](Self::wait_until), with another limit.
+    ///
+    /// # Errors
+    /// As [`wait_until`](Self::wait_until).
+    pub(crate) fn wait_within(
+        &mut self,
+        limit: Duration,
+        context: &DutContext,
+        event: &str,
         mut ready: impl FnMut(&Program) -> bool,
     ) -> Result<(), DutError> {
-        let end = Instant::now() + STARTUP_TIMEOUT;
+        let end = Instant::now() + limit;
         while !ready(self) {
             self.check(context.name())?;
             if Instant::now() > end {
-                let (limit, tail) = (STARTUP_TIMEOUT.as_secs(), self.output_tail());
+                let (limit, tail) = (limit.as_secs(), self.output_tail());
                 let problem = format!("timed out after {limit} s waiting for {event}; last output:\n{tail}");
                 return Err(context.error(problem, "check its output above"));
             }
@@ -162,7 +187,7 @@ impl Program {
         drop(self.child.stdin.take());
         if matches!(self.child.try_wait(), Ok(None)) {
             signal_group(&self.child, Signal::TERM);
-            let end = Instant::now() + TERMINATE_TIMEOUT;
+            let end = Instant::now() + self.terminate_timeout;
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
                 std::thread::sleep(TERMINATE_POLL_INTERVAL);
             }
