@@ -108,9 +108,14 @@ impl Hosts {
     /// All errors of the file, as those of [`ChainFile::read`].
     pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<Option<Hosts>, Vec<Diagnostic>> {
         let (table, syntax) = DeTable::parse_recoverable(text);
-        let names = table.get_ref().get("host").and_then(|hosts| hosts.get_ref().as_table());
+        let (mut table, mut errors) = (table.into_inner(), vec![]);
+        let mut reader = Reader { source: Source { text, file }, errors: &mut errors };
+        if syntax.is_empty() && Copies::expand(&mut table, &mut reader).is_none() {
+            return Err(errors);
+        }
+        let names = table.get("host").and_then(|hosts| hosts.get_ref().as_table());
         let names = names.filter(|_| syntax.is_empty()).into_iter().flat_map(|hosts| hosts.keys());
-        let (mut layout, mut parts, mut errors) = (Layout::default(), vec![], vec![]);
+        let (mut layout, mut parts) = (Layout::default(), vec![]);
         for name in names {
             let name = &**name.get_ref();
             match parse_part(text, file, Some((name, Part::Elsewhere)), registry) {

@@ -102,8 +102,7 @@ impl Expansion {
             for copy in 1..=self.reserve(value.get_ref(), name.span())? {
                 let key = Cow::Owned(with_number(name.get_ref(), copy, name.span())?);
                 if table.contains_key(&*key) {
-                    let d = Diagnostic::new("the file already has a table or key of this name").value(key);
-                    return Err((name.span(), d.remedy("rename one of them")));
+                    return Err(duplicate(key, name.span()));
                 }
                 repeated(&key, copy);
                 table.insert(Spanned::new(name.span(), key), numbered(&value, copy)?);
@@ -157,6 +156,11 @@ fn contains_copy(value: &DeValue<'_>) -> bool {
     }
 }
 
+fn duplicate(key: Cow<'_, str>, span: Range<usize>) -> (Range<usize>, Diagnostic) {
+    let d = Diagnostic::new("the file already has a table or key of this name").value(key);
+    (span, d.remedy("rename one of them"))
+}
+
 /// Returns a value with the number of a copy in all of its keys and texts.
 fn numbered<'i>(value: &Spanned<DeValue<'i>>, copy: u32) -> Expanded<Spanned<DeValue<'i>>> {
     let span = value.span();
@@ -172,6 +176,9 @@ fn numbered<'i>(value: &Spanned<DeValue<'i>>, copy: u32) -> Expanded<Spanned<DeV
                     true => Cow::Owned(with_number(key.get_ref(), copy, key.span())?),
                     false => key.get_ref().clone(),
                 };
+                if of_copy.contains_key(&*name) {
+                    return Err(duplicate(name, key.span()));
+                }
                 of_copy.insert(Spanned::new(key.span(), name), numbered(value, copy)?);
             }
             DeValue::Table(of_copy)
@@ -300,6 +307,7 @@ dst = ["10.${copy}.0.0/16", "192.0.2.0/24"]
             ("copies = 2", "[nf.\"x${copy:x}\"]\nkind = \"ttl\"", 8, "x${copy:x}", "unknown format"),
             ("copies = 2", "[nf.\"x${copy:\"]\nkind = \"ttl\"", 8, "x${copy:", "unknown format"),
             ("copies = 2", "[nf.x2]\nkind = \"ttl\"\n[nf.\"x${copy}\"]\nkind = \"ttl\"", 10, "x2", "already has"),
+            ("copies = 2", "[nf.\"x${copy}\"]\n\"a${copy}\" = 1\na2 = 1", 10, "a2", "already has"),
             ("copies = 2", "[nf.\"x${copy}\"]\nkind = \"tttl\"", 9, "tttl", "unknown kind"),
         ] {
             let mut errors =
