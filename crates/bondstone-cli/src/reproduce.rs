@@ -97,7 +97,17 @@ impl Reproduce {
         let (mut reproductions, mut documents, mut exit) = (vec![], vec![], Exit::Success);
         for (n, scenario) in scenarios.iter().enumerate() {
             eprintln!("{} of {}: {}: {}", n + 1, scenarios.len(), scenario.name, scenario.title);
-            let measurements = measure(scenario, &mut session, self.resume)?;
+            let measurements = match measure(scenario, &mut session, self.resume) {
+                // the others are measured, and reported
+                Err(error) if scenarios.len() > 1 => {
+                    let reason = format!("{error:#}");
+                    eprintln!("error: {}: {reason}", scenario.name);
+                    let reason = reason.lines().next().unwrap_or_default().to_owned();
+                    let missing = Missing { native: false, part: MissingPart::All, labels: BTreeMap::new(), reason };
+                    Measurements { missing: vec![missing], exit: Exit::Failed, ..Measurements::default() }
+                }
+                measured => measured?,
+            };
             match measurements.exit {
                 Exit::Success | Exit::NotMet => {}
                 failed => exit = failed,
@@ -250,6 +260,10 @@ fn observe(result: &report::Result, labels: BTreeMap<String, String>, run: &mut 
         add(Metric::P999, latency.p999_ns, None);
     }
     for anatomy in &result.anatomy {
+        let is_same = |l: &&report::Latency| l.share_of_throughput == anatomy.share_of_throughput;
+        if result.latency.iter().find(is_same).is_some_and(|latency| latency.host_interference) {
+            continue;
+        }
         if let (Some(share), Some(value)) = (anatomy.share_of_throughput, anatomy.host_share()) {
             let mut labels = labels.clone();
             labels.insert("load".to_owned(), format!("{:.0}", share * 100.0));

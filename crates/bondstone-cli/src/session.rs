@@ -90,8 +90,10 @@ impl CliSession {
 
     /// Writes the report of scenarios and returns its path; `name` becomes part of the default file name.
     pub(crate) fn write_reproduction(&self, mut scenarios: Vec<Reproduction>, name: &str) -> anyhow::Result<PathBuf> {
+        let is_single = scenarios.len() == 1;
         for scenario in &mut scenarios {
-            scenario.results.extend(self.compared.iter().cloned());
+            let is_compared = |result: &&report::Result| is_single || result.study == scenario.name;
+            scenario.results.extend(self.compared.iter().filter(is_compared).cloned());
         }
         self.write_page(name, &report::reproduction_html(&format!("Reproduction of {name}"), &scenarios))
     }

@@ -261,17 +261,6 @@ impl PacketGenerator {
         // a switch would learn the addresses of a warm-up
         let mut unnumbered = if input.macs.is_none() { self.warm_up(dut, source) } else { UnnumberedCounts::default() };
         let drops_before = dut.dropped_by_nfs();
-        let start = clock::cycles() + hz / 10_000;
-        for (stream, all) in pacers.iter_mut().enumerate() {
-            let (core, stream) = (stream / per_core, stream % per_core);
-            // a capture's own timing is not shifted
-            let offset =
-                if source.timing(stream).is_some() { 0 } else { stream_offset(&input.phases, stream, per_core, hz) };
-            let offset = offset + share::core_offset(&input.phases, core, cores, hz);
-            // further cores are started later
-            let start = if cores == 1 { start } else { 0 };
-            all.iter_mut().for_each(|pacer| pacer.put_off(start + offset));
-        }
         let firsts: Vec<u64> = self.all_tx(per_core).map(|tx| tx.sequence).collect();
         // record about a million latencies per second
         let highest = input.phases.iter().map(|p| p.load_pps).fold(0.0, f64::max);
@@ -316,6 +305,17 @@ impl PacketGenerator {
         if let Some(sample) = input.trace_one_in.map(Sample::one_in) {
             receiver.trace(sample);
             self.probe_log = Some(Box::new(ProbeLog::new(sample)));
+        }
+        let start = clock::cycles() + hz / 10_000;
+        for (stream, all) in pacers.iter_mut().enumerate() {
+            let (core, stream) = (stream / per_core, stream % per_core);
+            // a capture's own timing is not shifted
+            let offset =
+                if source.timing(stream).is_some() { 0 } else { stream_offset(&input.phases, stream, per_core, hz) };
+            let offset = offset + share::core_offset(&input.phases, core, cores, hz);
+            // further cores are started later
+            let start = if cores == 1 { start } else { 0 };
+            all.iter_mut().for_each(|pacer| pacer.put_off(start + offset));
         }
         self.no_buffer_ticks = 0;
         self.take_tx_full();

@@ -290,9 +290,12 @@ impl Finding<'_> {
         }
     }
 
-    /// Returns the published results that the claim is about.
+    /// Returns the published results that it is about.
     pub fn published_results<'s>(&self, scenario: &'s Scenario) -> Vec<&'s Published> {
-        let Some(claim) = self.claim else { return vec![] };
+        let Some(claim) = self.claim else {
+            let is_own = |p: &&Published| p.image && *p.conditions.as_ref().unwrap_or(&p.id) == self.text;
+            return scenario.published.iter().filter(is_own).collect();
+        };
         let mut ids: Vec<&str> = claim.published.values().map(|value| value.id.as_str()).collect();
         ids.dedup();
         ids.into_iter().filter_map(|id| scenario.published(id)).collect()

@@ -14,8 +14,8 @@ const MIN_WIDTH: f64 = 0.05;
 const MAX_PAIRS: u32 = 60;
 
 impl Scenario {
-    /// Reduces the scenario to its quick form: the values of `[quick]`, measured once, in trials of up to 50 ms. Claims
-    /// are judged on the values that are left.
+    /// Reduces the scenario to its quick form: the values of `[quick]`, measured once, with searches in trials of up
+    /// to 50 ms. Claims are judged on the values that are left.
     pub fn reduce_to_quick(&mut self) {
         let quick = &self.quick;
         let is_measured = |name: &str, value: &str| quick.get(name).is_none_or(|all| all.iter().any(|v| v == value));
@@ -33,24 +33,45 @@ impl Scenario {
             let Some(quantity) = claim.quantity.as_mut().filter(|quantity| !quantity.metric.is_native()) else {
                 continue;
             };
-            let mut is_left = true;
-            for selection in [Some(&mut quantity.selection), quantity.divided_by.as_mut()].into_iter().flatten() {
-                is_left &= reduce(selection, quick);
-            }
-            if !is_left {
-                claim.quantity = None;
-                claim.not_testable.get_or_insert_with(|| "its values are not part of the quick form".to_owned());
+            let selections = [Some(&mut quantity.selection), quantity.divided_by.as_mut()];
+            let left = selections.into_iter().flatten().map(|selection| reduce(selection, quick)).max();
+            match left.unwrap_or(Left::All) {
+                Left::All => {}
+                Left::Some => {
+                    let note = "the quick form has a part of its values".to_owned();
+                    claim.note = Some(claim.note.take().map_or(note.clone(), |own| format!("{own}; {note}")));
+                }
+                Left::None => {
+                    claim.quantity = None;
+                    claim.not_testable.get_or_insert_with(|| "its values are not part of the quick form".to_owned());
+                }
             }
         }
     }
 }
 
-/// Removes values that are not in `quick`; returns false if a label has none left.
-fn reduce(selection: &mut Selection, quick: &Selection) -> bool {
-    for (name, values) in &mut *selection {
+/// Values of a selection that are left.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    All,
+    Some,
+    /// A label has none.
+    None,
+}
+
+/// Removes values that are not in `quick`.
+fn reduce(selection: &mut Selection, quick: &Selection) -> Left {
+    let mut left = Left::All;
+    for (name, values) in selection {
+        let before = values.len();
         values.retain(|value| quick.get(name).is_none_or(|all| all.contains(value)));
+        left = left.max(match values.len() {
+            0 => Left::None,
+            now if now < before => Left::Some,
+            _ => Left::All,
+        });
     }
-    selection.values().all(|values| !values.is_empty())
+    left
 }
 
 impl MeasurementSettings {

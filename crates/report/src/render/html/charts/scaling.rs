@@ -49,7 +49,8 @@ fn curves(results: &[Result]) -> Vec<(String, BTreeMap<String, Points<'_>>)> {
 fn linear_benchmarks(lines: &BTreeMap<String, Points<'_>>) -> Vec<(String, Line)> {
     // highest throughput of one VNF, and all numbers of VNFs
     let mut all: BTreeMap<(&str, String), (f64, BTreeSet<u64>)> = BTreeMap::new();
-    for (count, r) in lines.values().flatten() {
+    // a given load is no throughput
+    for (count, r) in lines.values().flatten().filter(|(_, r)| r.method.name != "load") {
         let (single, counts) = all.entry((&r.study, labels::frames(&r.traffic.frames))).or_default();
         if *count == 1.0 {
             *single = single.max(r.summary.lower_pps);
