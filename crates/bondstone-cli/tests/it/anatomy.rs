@@ -37,7 +37,6 @@ fn parts(result: &report::Result) -> BTreeSet<String> {
     for anatomy in &result.anatomy {
         let LatencyAnatomy { probes, lost, incomplete, invalid, mean_ns, residual_max_ns, parts, .. } = anatomy;
         assert!(*probes > 0 && probes + lost + incomplete + invalid <= sent, "{anatomy:?}");
-        assert_eq!((*incomplete, *invalid), (0, 0), "{anatomy:?}");
         // each part is rounded to a nanosecond
         assert!(*residual_max_ns <= parts.len() as f64, "{anatomy:?}");
         let sum: f64 = parts.iter().map(|part| part.mean_ns).sum();

@@ -658,6 +658,9 @@ dst_mac = ["02:00:00:00:01:${copy:02x}"]
 dst = ["10.${copy}.0.0/16"]
 "#;
 
+/// Number of measurements until one has packets.
+const ATTEMPTS: usize = 5;
+
 #[test]
 fn counts_packets_by_vnf() {
     if !has_cpu_0_and_another() {
@@ -669,7 +672,11 @@ fn counts_packets_by_vnf() {
     let fourth = fourth.replace("dst = [", "dst = [\"203.0.113.0/24\", ");
     for (chain, count) in [(VNFS, 3_u32), (&fourth, 4)] {
         let flows = (300 * count).to_string();
-        let all = documents(&bench(&scratch, chain, &[&SHORT[..], &["--frames", "64", "--flows", &flows]].concat()));
+        let measure =
+            || documents(&bench(&scratch, chain, &[&SHORT[..], &["--frames", "64", "--flows", &flows]].concat()));
+        // on a busy machine the chain may get no CPU time in its trials
+        let has_latency = |all: &Vec<report::Result>| all.iter().all(|result| !result.latency.is_empty());
+        let all = (0..ATTEMPTS).map(|_| measure()).find(has_latency).expect("packets");
         let [result] = &all[..] else { panic!("{} results", all.len()) };
         // chains of different VNFs reorder packets
         for t in &result.trials {
@@ -713,7 +720,8 @@ fn reports_rows_of_vnfs() {
     }
     let scratch = Scratch::new();
     let arguments = [&SHORT[..4], &["--frames", "64"]].concat();
-    let said = bench(&scratch, VNFS, &arguments);
+    let measure = || bench(&scratch, VNFS, &arguments);
+    let said = (0..ATTEMPTS).map(|_| measure()).find(|said| said.out.contains("VNFs")).expect("rows of VNFs");
     assert!(matches!(said.status, Some(0 | 1)), "{}", said.err);
     for words in ["VNFs", "received Mpps", "jitter µs", "fairness of VNFs", "received by the slowest VNF"] {
         assert!(said.out.contains(words), "{words}: {}", said.out);

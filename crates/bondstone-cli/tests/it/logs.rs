@@ -198,8 +198,10 @@ fn syslog_receives_messages() {
     let server = UnixDatagram::bind(&path).unwrap();
     assert_eq!(command(&dir, &["stop"]).status, Some(0));
     let lost = String::from_utf8(receive(&server)).unwrap();
-    let expected = format!("<28>bondstone[{id}]: warning: messages lost because syslog accepted no more: 3");
-    assert_eq!(lost, expected);
+    let expected = format!("<28>bondstone[{id}]: warning: messages lost because syslog accepted no more: ");
+    // those of the reloads, and on a busy machine of warnings
+    let number = lost.strip_prefix(&expected).and_then(|number| number.parse::<u64>().ok());
+    assert!(number >= Some(3), "{lost}");
     assert!(receive(&server).ends_with(b"stopped through the control socket"));
     let said: Said = run.wait_with_output().unwrap().into();
     assert_eq!((said.status, said.err.as_str()), (Some(0), ""));

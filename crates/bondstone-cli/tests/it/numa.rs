@@ -18,7 +18,7 @@ const MODULES: [&str; 8] = [
     "drivers/net/net_failover.ko",
     "drivers/net/virtio_net.ko",
 ];
-/// Two firewalls, each between two ports of one NIC.
+/// Two NFs, each at one NIC.
 const CHAIN: &str = r#"bondstone = 1
 port.a.device = "af_packet:eth0"
 port.b.device = "af_packet:eth1"
@@ -59,6 +59,7 @@ fn kernel() -> Option<(PathBuf, PathBuf)> {
 
 #[test]
 fn chains_are_placed_near_their_devices_or_far_from_them() {
+    let _alone = crate::common::alone();
     let scratch = Scratch::new();
     if !possible("vm") || !guest::has_tools() {
         return eprintln!("skipped: needs QEMU, the kernel of virtual machines, cpio and busybox-static");

@@ -78,9 +78,11 @@ impl Changing {
 #[track_caller]
 fn lost_nothing(summary: &Summary, sandbox: &str) {
     let of = summary.sandbox(sandbox);
-    assert!(of.number("/sent") > 0 && of.number("/sent") == of.number("/received"), "{}", of.0);
+    // queues may be full while a worker does not get its CPU
     let reasons = of.0["drops"].as_object().unwrap();
-    assert!(reasons.keys().all(|reason| reason == "sandbox_full"), "{}", of.0);
+    assert!(reasons.keys().all(|reason| reason == "sandbox_full" || reason == "sandbox_return_full"), "{}", of.0);
+    let returned = of.number("/received") + of.0["drops"]["sandbox_return_full"].as_u64().unwrap_or_default();
+    assert!(of.number("/sent") > 0 && of.number("/sent") == returned, "{}", of.0);
 }
 
 #[test]
