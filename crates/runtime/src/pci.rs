@@ -38,11 +38,6 @@ pub fn group_conflict(device: &Path, ours: impl Fn(&Path) -> bool) -> Option<(St
     })
 }
 
-/// Returns the PCI address of a NIC, given by its address or by the name of its interface.
-pub(crate) fn resolve_address(sys: &Path, nic: &str) -> Option<String> {
-    Some(sysfs_dir(sys, nic).ok()?.file_name()?.to_string_lossy().into_owned())
-}
-
 /// Returns the sysfs directory of a NIC, given by its PCI address or by the name of its interface.
 pub(crate) fn sysfs_dir(sys: &Path, nic: &str) -> io::Result<PathBuf> {
     // interface names contain no colon

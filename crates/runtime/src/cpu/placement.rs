@@ -1,7 +1,6 @@
 //! Placement: the CPUs on which chains run.
 
-use super::topology::{Topology, node_of_device, node_of_interface};
-use crate::pci;
+use super::topology::{Topology, node_of_device};
 use config::{Chain, ChainFile, Clock, Start};
 use graph::Spread;
 use std::path::Path;
@@ -139,12 +138,12 @@ fn preferred_node(
 ) -> Option<(usize, String)> {
     let device = |port: usize| {
         let port = file.ports.get(port)?;
-        let node = match (port.device.virtual_function(), port.device.scheme_and_target()) {
-            (Some(function), _) => node_of_device(sys, &pci::resolve_address(sys, &function.physical)?),
-            (None, Some(("af_packet" | "af_xdp", interface))) => node_of_interface(sys, interface),
-            _ => node_of_device(sys, port.device.pci_address()?),
+        let nic = match (port.device.virtual_function(), port.device.scheme_and_target()) {
+            (Some(function), _) => &function.physical,
+            (None, Some(("af_packet" | "af_xdp", interface))) => interface,
+            _ => port.device.pci_address()?,
         };
-        Some((node?, format!("port {}", port.name)))
+        Some((node_of_device(sys, nic)?, format!("port {}", port.name)))
     };
     let first = match chain.from {
         Start::Port(port) => device(port),

@@ -1,5 +1,6 @@
 //! Topology of the machine: CPUs, cores and NUMA nodes.
 
+use crate::pci;
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
 use std::path::Path;
@@ -80,21 +81,13 @@ impl Topology {
     }
 }
 
-/// Returns the NUMA node of a PCI device, if known.
+/// Returns the NUMA node of a NIC, given by its PCI address or by the name of its interface, if known.
 #[must_use]
-pub fn node_of_device(sys: &Path, address: &str) -> Option<usize> {
-    read_node(&sys.join("bus/pci/devices").join(address))
-}
-
-/// Returns the NUMA node of the device of a network interface, if known.
-pub(super) fn node_of_interface(sys: &Path, name: &str) -> Option<usize> {
-    let device = sys.join("class/net").join(name).join("device");
-    // a virtio device has none, but its PCI device above it
-    read_node(&device).or_else(|| read_node(&device.join("..")))
-}
-
-fn read_node(folder: &Path) -> Option<usize> {
-    read_to_string(folder.join("numa_node")).ok()?.trim().parse().ok()
+pub fn node_of_device(sys: &Path, nic: &str) -> Option<usize> {
+    let device = pci::sysfs_dir(sys, nic).ok()?;
+    // a virtio device has no such file, but its PCI device above it
+    let node = device.ancestors().take(2).find_map(|folder| read_to_string(folder.join("numa_node")).ok());
+    node?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -142,7 +135,7 @@ mod tests {
         );
         assert_eq!(node_of_device(&sys, "0000:01:00.0"), Some(1));
         assert_eq!((node_of_device(&sys, "0000:02:00.0"), node_of_device(&sys, "none")), (None, None));
-        let of_interfaces = ["eth0", "eth1", "eth2"].map(|name| node_of_interface(&sys, name));
+        let of_interfaces = ["eth0", "eth1", "eth2"].map(|name| node_of_device(&sys, name));
         assert_eq!(of_interfaces, [Some(1), Some(0), None]);
         std::fs::remove_dir_all(&sys).unwrap();
         assert_eq!(Topology::at(&sys).nodes, BTreeMap::from([(0, vec![])]));
