@@ -109,12 +109,14 @@ impl Hosts {
     pub fn parse(text: &str, file: &Path, registry: &Registry) -> Result<Option<Hosts>, Vec<Diagnostic>> {
         let (table, syntax) = DeTable::parse_recoverable(text);
         let (mut table, mut errors) = (table.into_inner(), vec![]);
-        let mut reader = Reader { source: Source { text, file }, errors: &mut errors };
-        if syntax.is_empty() && Copies::expand(&mut table, &mut reader).is_none() {
+        if !syntax.is_empty() || !table.contains_key("host") {
+            return Ok(None);
+        }
+        if Copies::expand(&mut table, &mut Reader { source: Source { text, file }, errors: &mut errors }).is_none() {
             return Err(errors);
         }
         let names = table.get("host").and_then(|hosts| hosts.get_ref().as_table());
-        let names = names.filter(|_| syntax.is_empty()).into_iter().flat_map(|hosts| hosts.keys());
+        let names = names.into_iter().flat_map(|hosts| hosts.keys());
         let (mut layout, mut parts) = (Layout::default(), vec![]);
         for name in names {
             let name = &**name.get_ref();
