@@ -9,6 +9,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
+/// Parameters in `${}` that become the number of a copy, as decimal number and as two hexadecimal digits.
+pub const COPY_PARAMETERS: [&str; 2] = ["copy", "copy:02x"];
 /// Highest number of copies, so that a number fits into an octet of an address.
 const MAX: u32 = 255;
 /// Bytes of repeated values, which bounds the memory that a small file can take.

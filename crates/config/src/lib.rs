@@ -48,6 +48,7 @@ mod source;
 mod virtual_function;
 
 pub use changes::{Changed, ChangedNf, Changes, NfChange};
+pub use copies::COPY_PARAMETERS;
 pub use device::{Device, full_pci_address};
 pub use file::{Clock, Shuffle, Traffic};
 pub use hosts::{Host, HostLink, Hosts};

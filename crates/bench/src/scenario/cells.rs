@@ -120,8 +120,8 @@ pub(super) fn chain_file(
     let text = config::read(path, "chain file").map_err(|d| vec![d])?;
     // numbers of copies, which the chain file repeats
     let mut with_copy = parameters.clone();
-    for format in ["copy", "copy:02x"] {
-        with_copy.entry(format.to_owned()).or_insert_with(|| format!("${{{format}}}"));
+    for name in config::COPY_PARAMETERS {
+        with_copy.entry(name.to_owned()).or_insert_with(|| format!("${{{name}}}"));
     }
     let text_with_values = substitute(&text, &with_copy, used).map_err(|e| {
         let d = Diagnostic::new("unknown parameter").value(e.text).remedy(parameter_remedy(parameters));
