@@ -265,12 +265,13 @@ impl fmt::Display for ValueRange {
 }
 
 impl Verdict {
-    /// Returns its name: `reproduced`, `contradicted`, `not testable here`.
-    pub const fn name(&self) -> &'static str {
+    /// Returns it without number and reason, as reports show it.
+    pub const fn kind(&self) -> report::reproduction::Verdict {
+        use report::reproduction::Verdict as Kind;
         match self {
-            Verdict::Reproduced => "reproduced",
-            Verdict::Contradicted { .. } => "contradicted",
-            Verdict::NotTestable(_) => "not testable here",
+            Verdict::Reproduced => Kind::Reproduced,
+            Verdict::Contradicted { .. } => Kind::Contradicted,
+            Verdict::NotTestable(_) => Kind::NotTestable,
         }
     }
 }

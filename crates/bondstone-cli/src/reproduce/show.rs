@@ -94,12 +94,10 @@ pub(super) fn unfinished(scenario: &Scenario, results: Vec<report::Result>) -> R
 
 /// Returns a finding for the report.
 fn reproduced(scenario: &Scenario, finding: &Finding<'_>) -> reproduction::Finding {
-    let (verdict, reason) = match &finding.verdict {
-        Verdict::NotTestable(reason) => (reproduction::Verdict::NotTestable, Some(reason.clone())),
-        Verdict::Reproduced => (reproduction::Verdict::Reproduced, None),
-        Verdict::Contradicted { .. } => (reproduction::Verdict::Contradicted, None),
+    let reason = match &finding.verdict {
+        Verdict::NotTestable(reason) => reason.clone(),
+        _ => finding.claim.map_or(String::new(), |claim| bounds_text(finding, claim)),
     };
-    let bounds = || finding.claim.map_or(String::new(), |claim| bounds_text(finding, claim));
     let close = "the interval crosses the bound; more pairs or a longer goal would give a clearer verdict";
     let note = finding.claim.filter(|_| finding.measured.is_some()).and_then(|claim| claim.note.clone());
     reproduction::Finding {
@@ -107,8 +105,8 @@ fn reproduced(scenario: &Scenario, finding: &Finding<'_>) -> reproduction::Findi
         claim: finding.text.clone(),
         published: finding.published.clone(),
         measured: finding.measured.as_ref().map(ValueRange::to_string),
-        verdict,
-        reason: reason.unwrap_or_else(bounds),
+        verdict: finding.verdict.kind(),
+        reason,
         notes: finding.is_close().then(|| close.to_owned()).into_iter().chain(note).collect(),
     }
 }
@@ -218,7 +216,7 @@ fn finding_json(scenario: &Scenario, finding: &Finding<'_>) -> Value {
         "measured": measured,
         "min": claim.and_then(|c| c.min),
         "max": claim.and_then(|c| c.max),
-        "verdict": finding.verdict.name(),
+        "verdict": finding.verdict.kind().name(),
         "close": finding.is_close(),
         "reason": reason,
         "note": claim.and_then(|c| c.note.as_ref()),
