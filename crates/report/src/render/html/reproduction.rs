@@ -58,8 +58,7 @@ fn overview(scenarios: &[Reproduction]) -> Element {
 fn table<const N: usize>(headings: &[&str; N], rows: impl Iterator<Item = [Element; N]>) -> Element {
     let headings = headings.map(|text| el("th").set("scope", "col").text(text));
     let table = el("table").child(el("thead").child(el("tr").children(headings)));
-    let table = table.child(el("tbody").children(rows.map(|cells| el("tr").children(cells))));
-    el("div").class("scroll").set("tabindex", "0").set("role", "region").set("aria-label", "table").child(table)
+    tables::scrollable(table.child(el("tbody").children(rows.map(|cells| el("tr").children(cells)))))
 }
 
 fn study(scenario: &Reproduction) -> String {

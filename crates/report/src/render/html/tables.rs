@@ -26,7 +26,12 @@ pub(super) fn element(table: &Table, caption: &str) -> Element {
         .child(el("caption").child(el("span").text(caption)))
         .child(el("thead").children(heading.iter().map(|r| row("th", r))))
         .child(el("tbody").children(rows.iter().map(|r| row("td", r))));
-    el("div").class("scroll").set("tabindex", "0").set("role", "region").set("aria-label", "table").child(inner)
+    scrollable(inner)
+}
+
+/// Lets a wide table scroll.
+pub(super) fn scrollable(table: Element) -> Element {
+    el("div").class("scroll").set("tabindex", "0").set("role", "region").set("aria-label", "table").child(table)
 }
 
 /// Creates a collapsed section.
