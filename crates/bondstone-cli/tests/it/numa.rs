@@ -4,7 +4,6 @@ use crate::common::Scratch;
 use crate::common::guest::{self, GuestFiles};
 use crate::common::sandboxed_run::possible;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Kernel modules of the NICs, in order of their dependencies.
@@ -46,17 +45,6 @@ done
 echo o >/proc/sysrq-trigger; sleep 60
 "#;
 
-/// Returns the kernel image and the folder of its modules that `bondstone image vm --fetch` has downloaded.
-fn kernel() -> Option<(PathBuf, PathBuf)> {
-    let home = || Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cache");
-    let root = std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("bondstone/kernel");
-    let mut images = std::fs::read_dir(root.join("boot")).ok()?.flatten().map(|entry| entry.path());
-    let image = images.find(|path| path.to_string_lossy().contains("vmlinuz-"))?;
-    let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
-    let modules = root.join("lib/modules").join(version).join("kernel");
-    MODULES.iter().all(|module| modules.join(module).is_file()).then_some((image, modules))
-}
-
 #[test]
 fn chains_are_placed_near_their_devices_or_far_from_them() {
     let _alone = crate::common::alone();
@@ -64,7 +52,8 @@ fn chains_are_placed_near_their_devices_or_far_from_them() {
     if !possible("vm") || !guest::has_tools() {
         return eprintln!("skipped: needs QEMU, the kernel of virtual machines, cpio and busybox-static");
     }
-    let Some((image, modules)) = kernel() else {
+    // that which `bondstone image vm --fetch` has downloaded
+    let Some((image, modules)) = guest::kernel(&guest::cache().join("kernel"), &MODULES) else {
         return eprintln!("skipped: the kernel has no modules of virtio NICs");
     };
     let files = GuestFiles::new(scratch.path("root"), INIT);

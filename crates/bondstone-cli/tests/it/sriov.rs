@@ -4,7 +4,7 @@
 use crate::common::Scratch;
 use crate::common::guest::{self, GuestFiles};
 use serde_json::Value;
-use std::fs::{read_dir, write};
+use std::fs::write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -126,8 +126,7 @@ echo o >/proc/sysrq-trigger; sleep 60
 
 /// Returns the folder that `scripts/emulated-nic.sh` downloads to.
 fn download_dir() -> PathBuf {
-    let home = || Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cache");
-    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("bondstone/emulated-nic")
+    guest::cache().join("emulated-nic")
 }
 
 /// Returns the command of a QEMU that emulates the NIC.
@@ -150,22 +149,14 @@ fn qemu() -> Option<Command> {
     [installed as fn() -> Command, downloaded].into_iter().find(|qemu| has(qemu())).map(|qemu| qemu())
 }
 
-/// Returns a kernel image and the folder of its modules.
-fn kernel() -> Option<(PathBuf, PathBuf)> {
-    let root = download_dir();
-    let mut images = read_dir(root.join("boot")).ok()?.flatten().map(|entry| entry.path());
-    let image = images.find(|path| path.to_string_lossy().contains("vmlinuz-"))?;
-    let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
-    let modules = root.join("lib/modules").join(version).join("kernel");
-    NIC_MODULES.iter().chain(&VFIO_MODULES).all(|module| modules.join(module).is_file()).then_some((image, modules))
-}
-
 #[test]
 #[ignore = "an emulated guest takes minutes on a busy machine: make soak"]
 fn virtual_functions_carry_packets_to_a_sandbox_and_are_removed() {
     let scratch = Scratch::new();
     let ip = Path::new("/sbin/ip");
-    let (Some(mut qemu), Some((image, modules)), true) = (qemu(), kernel(), guest::has_tools() && ip.exists()) else {
+    let modules = [&NIC_MODULES[..], &VFIO_MODULES].concat();
+    let kernel = guest::kernel(&download_dir(), &modules);
+    let (Some(mut qemu), Some((image, modules)), true) = (qemu(), kernel, guest::has_tools() && ip.exists()) else {
         eprintln!(
             "skipped: needs cpio, busybox-static, iproute2, and a QEMU and kernel with igb (scripts/emulated-nic.sh)"
         );

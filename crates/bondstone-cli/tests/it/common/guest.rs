@@ -1,6 +1,6 @@
 //! Guests of QEMU whose first process is a shell script.
 
-use std::fs::{copy, create_dir_all, set_permissions, write};
+use std::fs::{copy, create_dir_all, read_dir, set_permissions, write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -59,6 +59,21 @@ impl GuestFiles {
         let pack = format!("find . | cpio --quiet -o -H newc >{}", archive.display());
         assert!(succeeds(Command::new("sh").args(["-c", &pack]).current_dir(&self.0)));
     }
+}
+
+/// Returns the folder of files that Bondstone downloads for guests.
+pub(crate) fn cache() -> PathBuf {
+    let home = || Path::new(&std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+    std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("bondstone")
+}
+
+/// Returns a kernel image below a folder and the folder of its modules, if it has these.
+pub(crate) fn kernel(root: &Path, modules: &[&str]) -> Option<(PathBuf, PathBuf)> {
+    let mut images = read_dir(root.join("boot")).ok()?.flatten().map(|entry| entry.path());
+    let image = images.find(|path| path.to_string_lossy().contains("vmlinuz-"))?;
+    let version = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?.to_owned();
+    let folder = root.join("lib/modules").join(version).join("kernel");
+    modules.iter().all(|module| folder.join(module).is_file()).then_some((image, folder))
 }
 
 /// Returns true if initramfs archives can be made.
