@@ -289,9 +289,9 @@ mod tests {
         SandboxProbes { name: "box".to_owned(), host_names: vec!["cross".to_owned(), "spread".to_owned()], records }
     }
 
-    /// Places on the way from a port through an NF, a link, and a sandbox with an NF, with the time before each and the
+    /// Places on the path from a port through an NF, a link, and a sandbox with an NF, with the time before each and the
     /// part that this time belongs to.
-    const WAY: [(bool, ProbePoint, &str, &str); 15] = [
+    const PATH: [(bool, ProbePoint, &str, &str); 15] = [
         (false, Received, "lan", "queue lan"),
         (false, Entered, "fw", "switch"),
         (false, Left, "fw", "NF fw"),
@@ -310,13 +310,13 @@ mod tests {
     ];
 
     /// Returns the records of the host and of the sandbox, the times of the generator, and the cycles of each part.
-    fn way(times: &[u64]) -> (Vec<ProbeRecord>, Vec<ProbeRecord>, ProbeTimes, HashMap<String, u64>) {
+    fn path(times: &[u64]) -> (Vec<ProbeRecord>, Vec<ProbeRecord>, ProbeTimes, HashMap<String, u64>) {
         let (mut host, mut inside, mut parts) = (vec![], vec![], HashMap::new());
         let (due, mut now) = (1000, 1000 + times[0]);
         parts.insert("generator".to_owned(), times[0]);
         let sent = now;
         let last = (false, Sent, "wan", "switch");
-        for ((is_inside, point, name, part), time) in WAY.into_iter().chain([last]).zip(&times[1..]) {
+        for ((is_inside, point, name, part), time) in PATH.into_iter().chain([last]).zip(&times[1..]) {
             now += time;
             if is_inside { &mut inside } else { &mut host }.push(record(now, point, name));
             *parts.entry(part.to_owned()).or_default() += time;
@@ -328,11 +328,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_those_of_the_way_and_add_up(
+        fn parts_are_those_of_the_path_and_add_up(
             times in prop::collection::vec(0_u64..100_000, 18),
             seed in any::<u64>(),
         ) {
-            let (mut host, inside, generator, expected) = way(&times);
+            let (mut host, inside, generator, expected) = path(&times);
             // workers are read one after the other
             host.rotate_left(if times[5] == 0 { 0 } else { seed as usize % 2 * 4 });
             let traced = TracedProbes { host, sandboxes: vec![sandbox(Some(inside))] };
@@ -352,7 +352,7 @@ mod tests {
             times in prop::collection::vec(1_u64..1000, 18),
             forged in prop::collection::vec((0_u64..30_000, 0_u8..4, prop::bool::ANY), 0..12),
         ) {
-            let (host, _, generator, _) = way(&times);
+            let (host, _, generator, _) = path(&times);
             let forge = |(cycles, point, is_port): (u64, u8, bool)| {
                 let point = [Received, Entered, Left, Sent][usize::from(point)];
                 record(cycles, point, if is_port { "cross" } else { "nat" })
@@ -369,9 +369,9 @@ mod tests {
     }
 
     #[test]
-    fn probes_without_a_way_are_counted() {
+    fn probes_without_a_path_are_counted() {
         let times = [10; 18];
-        let (host, inside, generator, _) = way(&times);
+        let (host, inside, generator, _) = path(&times);
         let of = |host: Vec<ProbeRecord>, generator: ProbeTimes, inside| {
             let traced = TracedProbes { host, sandboxes: vec![sandbox(inside)] };
             let d = Anatomy::of(&[generator], &traced).document(1e6, 0.0);

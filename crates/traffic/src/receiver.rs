@@ -97,7 +97,7 @@ struct Watch {
     groups: Option<Groups>,
 }
 
-/// A stream's packets told apart by their flows: that of flow `n` is in group `n` modulo the number of groups.
+/// A stream's packets by group of their flows: that of flow `n` is in group `n` modulo the number of groups.
 #[derive(Clone, Debug)]
 struct Groups {
     turns: Turns,

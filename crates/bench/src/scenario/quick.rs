@@ -4,8 +4,10 @@ use super::{Scenario, Selection};
 use crate::method::Thoroughness;
 use crate::scenario::MeasurementSettings;
 
-/// Longest duration sum of a search in trials of its final duration, and of a given load in seconds.
-const MAX_SUM: (u64, u64) = (4, 1_000_000_000);
+/// Longest duration sum of a search, in trials of its final duration.
+const MAX_FINAL_TRIALS: u64 = 4;
+/// Longest duration sum of a given load, nanoseconds.
+const MAX_LOAD_NS: u64 = 1_000_000_000;
 /// Longest final trial, nanoseconds.
 const MAX_FINAL_NS: u64 = 50_000_000;
 /// Narrowest bounds of a search, as a share of the upper one.
@@ -79,7 +81,7 @@ impl MeasurementSettings {
         let goal = &mut self.goal;
         goal.final_ns = goal.final_ns.min(MAX_FINAL_NS);
         goal.initial_ns = goal.initial_ns.min(goal.final_ns);
-        let most = if self.rate_pps.is_some() { MAX_SUM.1 } else { MAX_SUM.0 * goal.final_ns };
+        let most = if self.rate_pps.is_some() { MAX_LOAD_NS } else { MAX_FINAL_TRIALS * goal.final_ns };
         goal.sum_ns = goal.sum_ns.min(most);
         goal.width = goal.width.max(MIN_WIDTH);
         self.thoroughness = Thoroughness::Quick;

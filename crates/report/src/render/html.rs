@@ -279,7 +279,7 @@ const QUANTITIES: &str = "\
 const ANATOMY: &str = "\
     Mean latency of traced probes, from the time at which a probe was due to its arrival, by part; beside the bar, their \
     sum. A queue is the time from sending to a port until the receiver has taken the packet, the switch the time in \
-    workers outside NFs, a crossing the way into or out of a sandbox.";
+    workers outside NFs, a crossing the time between the host and a sandbox, in either direction.";
 const CYCLES: &str = "\
     Cycles per packet in each node, at the throughput; beside the bar, the sum for a packet that visits all nodes. \
     Cycles are those of the time-stamp counter, independent of the core frequency.";

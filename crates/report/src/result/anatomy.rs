@@ -13,13 +13,13 @@ pub struct LatencyAnatomy {
     /// The load as a share of the throughput (the lower bound), if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_of_throughput: Option<f64>,
-    /// Traced probes that arrived with a record of each place on their way; only these are evaluated.
+    /// Traced probes that arrived with a record of each place on their path; only these are evaluated.
     pub probes: u64,
     /// Traced probes that were not received.
     pub lost: u64,
     /// Traced probes without a record of each place.
     pub incomplete: u64,
-    /// Traced probes with records that contradict each other, such as times that run backwards.
+    /// Traced probes with records that contradict each other, such as times that decrease.
     pub invalid: u64,
     /// Mean of the latency, nanoseconds.
     pub mean_ns: f64,
